@@ -1,0 +1,80 @@
+# What a newcomer does, each in one word. `make` alone lists the targets.
+#
+# Variables you may set:
+#   PYTHON       a Python 3.11 or newer to make the environment with
+#   TORCH_INDEX  URL of the package index that torch comes from (default: pip's find-links where
+#                pip has any, else uv's own "cpu" choice)
+#   PYTEST_ARGS  more arguments for pytest
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+CODE := common leader worker engine cli
+MYPY_ROOTS := $(CODE:%=%/blockyard)
+
+# uv does not read pip's configuration, so what pip was told about places to find packages is handed on.
+FIND_LINKS = $(shell $(PYTHON) -m pip config get :env:.find-links 2>/dev/null || $(PYTHON) -m pip config get global.find-links 2>/dev/null)
+empty :=
+space := $(empty) $(empty)
+comma := ,
+UV_ENV = VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_FIND_LINKS="$(subst $(space),$(comma),$(strip $(FIND_LINKS)))"
+ifdef TORCH_INDEX
+TORCH_FROM = --index "$(TORCH_INDEX)" --index-strategy unsafe-best-match
+else
+TORCH_FROM = $(if $(strip $(FIND_LINKS)),,--torch-backend cpu)
+endif
+INSTALL = $(UV_ENV) $(BIN)/uv pip install --quiet --override requirements-override.txt $(TORCH_FROM)
+
+export VLLM_NO_USAGE_STATS = 1
+export HF_HUB_OFFLINE = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo demo-light test test-long lint fmt clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/uv:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "make: PYTHON=$(PYTHON) is older than 3.11; name a newer one: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	    { echo "make: this Python cannot make environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet uv
+
+# The light environment has all but vLLM and the developer's tools.
+$(VENV)/.light: pyproject.toml requirements-override.txt | $(BIN)/uv
+	$(INSTALL) --editable '.[engine,demo]'
+	@touch $@
+
+$(VENV)/.full: pyproject.toml requirements-override.txt | $(BIN)/uv
+	$(INSTALL) --editable '.[engine,vllm,demo,dashboards,dev]'
+	@touch $(VENV)/.light $@
+
+venv: $(VENV)/.full  ## make .venv with all that the demo, the tests and the linters need
+
+demo: $(VENV)/.full  ## two nodes, a leader and vLLM engines on this machine, with real prompts
+	$(BIN)/blockyard demo
+
+demo-light: $(VENV)/.light  ## the same roles without vLLM: seconds instead of minutes
+	$(BIN)/blockyard demo-light
+
+lint: $(VENV)/.full  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fmt: $(VENV)/.full  ## format and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: lint  ## lint, then every test that is not long
+	$(BIN)/python -m pytest -m "not long" $(PYTEST_ARGS)
+
+test-long: $(VENV)/.full  ## the long tests
+	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+
+clean:  ## remove what was built or cached, the environment too
+	rm -rf $(VENV) build dist .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
