@@ -1,0 +1,155 @@
+"""The cluster channel: a worker's link to the leader over TCP.
+
+Owns the shape and the limits of each message.
+
+    worker  WorkerHello -> Welcome | Refused
+    worker  Delta (numbered), SnapshotBegin, SnapshotPart, SnapshotEnd, WorkerStats, Ping
+    leader  Ack (cumulative), Resync, Pong
+
+A worker's claims carry (cluster uid, incarnation, seq): uid and incarnation once per link, in the hello.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from blockyard.common.messages.attach import BootId, Count, Digest, Name, OptionalBootId, Small, Text
+
+PROTOCOL_MIN = 1
+PROTOCOL_MAX = 1
+
+MAX_FRAME = 1 << 20
+"""Largest frame in bytes, either way."""
+
+MAX_CHANGES = 4096
+"""Changes in one Delta or SnapshotPart."""
+
+TIER_HOST = 1
+TIER_DISK = 2
+TIER_GPU = 4
+"""Bits of `Change.tiers`."""
+
+
+class _Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class WorkerHello(_Message, tag="worker_hello"):
+    """First frame of a worker. `incarnation` is the create-revision of its registration in etcd."""
+
+    protocol_min: Small
+    protocol_max: Small
+    version: Name
+    cluster: Name
+    cluster_uid: OptionalBootId
+    node: Name
+    boot_id: BootId
+    incarnation: Count
+    next_seq: Count
+
+
+class LinkWelcome(_Message, tag="link_welcome"):
+    """The leader accepts. `expect_seq` is the next Delta it can apply; 0 asks for a snapshot first."""
+
+    protocol: Small
+    version: Name
+    cluster_uid: BootId
+    epoch: Count
+    expect_seq: Count
+
+
+class LinkRefused(_Message, tag="link_refused"):
+    """The leader does not accept; `code` is a bounded word, `detail` one line for people."""
+
+    code: Name
+    detail: Text
+
+
+class World(_Message):
+    """A fingerprint as this worker numbers it; announced before the first change that uses it."""
+
+    index: Small
+    fingerprint: Digest
+    model: Text
+    tokens_per_chunk: list[tuple[Small, Count]]
+
+
+class Change(_Message):
+    """What this worker holds of one key from now on: a tier mask (0: nothing), bytes, group and world index."""
+
+    key: Digest
+    tiers: Small
+    size: Count
+    group: Small
+    world: Small
+
+
+class Delta(_Message, tag="delta"):
+    """Changes since the last seq; seq counts messages, from 1 for each incarnation."""
+
+    seq: Annotated[int, Meta(ge=1, le=2**53)]
+    worlds: Annotated[list[World], Meta(max_length=256)]
+    changes: Annotated[list[Change], Meta(max_length=MAX_CHANGES)]
+
+
+class SnapshotBegin(_Message, tag="snapshot_begin"):
+    """Everything the worker holds follows, as of Delta `seq`; parts are collected apart until the end."""
+
+    seq: Count
+    keys: Count
+    worlds: Annotated[list[World], Meta(max_length=256)]
+
+
+class SnapshotPart(_Message, tag="snapshot_part"):
+    """Some of the snapshot's keys."""
+
+    changes: Annotated[list[Change], Meta(max_length=MAX_CHANGES)]
+
+
+class SnapshotEnd(_Message, tag="snapshot_end"):
+    """The snapshot is whole: `keys` keys; what is not in it is not held."""
+
+    seq: Count
+    keys: Count
+
+
+class WorkerStats(_Message, tag="worker_stats"):
+    """Sizes for people and placement, about once a second; bytes and counts."""
+
+    pool_bytes: Count
+    used_bytes: Count
+    ready_slots: Count
+    pinned_slots: Count
+    doomed_slots: Count
+    engines: Annotated[list[tuple[Name, Text, Name]], Meta(max_length=1024)]
+    """(engine id, model, state) of each attached engine."""
+
+
+class Ping(_Message, tag="ping"):
+    """Liveness; answered by Pong with the same number."""
+
+    number: Count
+
+
+class Pong(_Message, tag="pong"):
+    """Answer to Ping."""
+
+    number: Count
+
+
+class Ack(_Message, tag="ack"):
+    """Every Delta up to and including `seq` is applied."""
+
+    seq: Count
+
+
+class Resync(_Message, tag="resync"):
+    """The leader lacks something: send Deltas from `from_seq` on, or (0) a snapshot."""
+
+    from_seq: Count
+    reason: Text
+
+
+FromWorker = WorkerHello | Delta | SnapshotBegin | SnapshotPart | SnapshotEnd | WorkerStats | Ping
+ToWorker = LinkWelcome | LinkRefused | Pong | Ack | Resync

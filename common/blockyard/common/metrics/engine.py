@@ -1,0 +1,56 @@
+"""The engines' declarations: counted inside vLLM, reported to the worker, shown there under the engine's id.
+
+Plain data: a metric stands here only if something moves it.
+"""
+
+from __future__ import annotations
+
+from blockyard.common.metrics.spec import Equality, Kind, Label, Metric, Part
+
+LOAD_FAIL_REASON = Label(
+    "reason", ("deadline", "aborted", "copy-failed", "worker-lost", "checksum", "generation", "refused")
+)
+DETACHED_REASON = Label(
+    "reason", ("no-worker", "version", "cluster", "fingerprint", "size", "layout", "timeout", "refused")
+)
+
+# From a tenth of the scheduler's wait for an answer (about 1 ms) to well past the breaker.
+ACQUIRE_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0)
+
+
+def _counter(name: str, meaning: str, *labels: Label) -> Metric:
+    return Metric(f"blockyard_engine_{name}", Kind.COUNTER, Part.ENGINE, meaning, labels)
+
+
+METRICS: tuple[Metric, ...] = (
+    _counter("requested_tokens_total", "Prompt tokens, not in the GPU cache, of requests that are settled."),
+    _counter("hit_tokens_total", "Of these, tokens that the worker had ready."),
+    _counter("loaded_tokens_total", "Of these, tokens whose load ended well and that were not computed."),
+    _counter("computed_tokens_total", "Of these, tokens that the engine computed."),
+    _counter("ttft_saved_seconds_total", "Estimated time to first token saved: compute time less load time."),
+    _counter("load_failures_total", "Loads that ended in recomputing.", LOAD_FAIL_REASON),
+    _counter("verify_mismatches_total", "Loaded areas whose bytes did not match the slot table."),
+    Metric(
+        "blockyard_engine_detached",
+        Kind.GAUGE,
+        Part.ENGINE,
+        "1 for the reason that the engine serves without the worker; all 0 while attached.",
+        (DETACHED_REASON,),
+    ),
+    Metric(
+        "blockyard_engine_acquire_seconds",
+        Kind.HISTOGRAM,
+        Part.ENGINE,
+        "Time from sending acquire to its answer, at the scheduler.",
+        buckets=ACQUIRE_BUCKETS,
+    ),
+)
+
+EQUALITIES: tuple[Equality, ...] = (
+    Equality(
+        "tokens-loaded-or-computed",
+        "blockyard_engine_requested_tokens_total",
+        ("blockyard_engine_loaded_tokens_total", "blockyard_engine_computed_tokens_total"),
+        "Every token asked for is loaded or computed, never both, never neither.",
+    ),
+)

@@ -1,0 +1,54 @@
+"""The leader's declarations. Plain data: a metric stands here only if something moves it."""
+
+from __future__ import annotations
+
+from blockyard.common.metrics.spec import Equality, Kind, Label, Metric, Part
+
+WORKER_STATE = Label("state", ("live", "partial", "lost"))
+ROUTE = Label(
+    "route", ("/v1/match", "/v1/where", "/v1/workers", "/metrics", "/healthz", "/readyz", "/", "other")
+)
+CODE = Label("code", ("2xx", "3xx", "4xx", "5xx"))
+FRAME_REASON = Label("reason", ("malformed", "unknown", "too-large", "unexpected"))
+
+
+def _counter(name: str, meaning: str, *labels: Label) -> Metric:
+    return Metric(f"blockyard_leader_{name}", Kind.COUNTER, Part.LEADER, meaning, labels)
+
+
+def _gauge(name: str, meaning: str, *labels: Label) -> Metric:
+    return Metric(f"blockyard_leader_{name}", Kind.GAUGE, Part.LEADER, meaning, labels)
+
+
+ELECTION = (
+    _gauge("is_leader", "1 while this process holds the election key, else 0."),
+    _gauge("epoch", "Create-revision of the election key as last seen; 0 before the first."),
+    _gauge("etcd_healthy", "1 while the last call to etcd was answered in time, else 0."),
+)
+
+INDEX = (
+    _gauge("workers", "Workers by state; partial ones still owe their snapshot.", WORKER_STATE),
+    _gauge("index_keys", "Distinct keys in the ownership index."),
+    _gauge("index_copies", "Copies in the ownership index (a key counts once per worker)."),
+    _counter("deltas_applied_total", "Ownership changes applied."),
+    _counter("delta_gaps_total", "Jumps found in a worker's sequence of changes."),
+    _counter("snapshots_total", "Whole snapshots taken in from workers."),
+    _counter("resyncs_total", "Snapshots asked for after a gap or a drift."),
+)
+
+FACES = (
+    _counter("http_requests_total", "HTTP requests answered; code is its class.", ROUTE, CODE),
+    _counter("match_keys_total", "Keys that match requests asked for."),
+    _counter("where_lookups_total", "Keys that where requests asked for."),
+    _counter("frames_refused_total", "Frames from workers refused.", FRAME_REASON),
+)
+
+PROCESS = (
+    _gauge("uptime_seconds", "Seconds since this leader process started."),
+    _gauge("build_info", "Always 1; the labels say what runs.", Label("version"), Label("python")),
+    _counter("metric_updates_refused_total", "Updates of undeclared metrics or labels, dropped."),
+)
+
+METRICS: tuple[Metric, ...] = ELECTION + INDEX + FACES + PROCESS
+
+EQUALITIES: tuple[Equality, ...] = ()
