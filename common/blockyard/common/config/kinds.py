@@ -1,7 +1,8 @@
 """Owns the kinds of value a setting can have: what is accepted, how it is shown, and the words for both.
 
-A kind takes what a flag, a variable or a TOML file can give and raises ValueError for all else; who reports the
-error adds the setting's name and source to the kind's own sentence of what would be right.
+A kind takes what a flag, a variable or a TOML file can give and raises ValueError for all else; who reports
+the error adds the setting's name and source to the kind's own sentence of what would be right. It must never
+know which settings there are.
 """
 
 import os
@@ -182,7 +183,7 @@ class Name(Kind[str]):
 
 
 @dataclass(frozen=True)
-class HostPort(Kind[Address | None]):
+class HostPort(Kind[Address]):
     """An address to listen on, or (`reachable`) one that others connect to."""
 
     reachable: bool = False
@@ -222,7 +223,7 @@ class Endpoints(Kind[tuple[Address, ...]]):
 
 
 @dataclass(frozen=True)
-class ReadableFile(Kind[Path | None]):
+class ReadableFile(Kind[Path]):
     """A file that must be there when the configuration is read."""
 
     metavar = "FILE"

@@ -1,0 +1,101 @@
+"""Owns the worker's settings and the checks between them. It must never know how the worker uses them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from blockyard.common.config.address import Address
+from blockyard.common.config.kinds import Choice, Count, Duration, HostPort, Mode, Size, SocketPath, Switch
+from blockyard.common.config.node import TIMING, NodeConfig
+from blockyard.common.config.settings import SettingError, setting
+from blockyard.common.config.units import GIB, KIB, MIB, TIB, format_duration, format_size
+
+ENGINES = "Engines"
+MEMORY = "Host pool"
+LIMITS = "Limits"
+FACES = "Faces"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WorkerConfig(NodeConfig):
+    """All that a worker is told at its start."""
+
+    socket: Path = setting(
+        SocketPath(),
+        default=Path("/run/blockyard/worker.sock"),
+        group=ENGINES,
+        help="Unix socket that this node's engines attach to.",
+    )
+    socket_mode: int = setting(
+        Mode(),
+        default=0o600,
+        group=ENGINES,
+        help="Permissions of the socket. Who can open it can read and write the whole pool.",
+    )
+    host_pool: int = setting(
+        Size(MIB, 64 * TIB), default=GIB, group=MEMORY, help="Host memory for chunks, taken once at start."
+    )
+    slab_size: int = setting(
+        Size(MIB, 16 * GIB, power_of_two=True),
+        default=32 * MIB,
+        group=MEMORY,
+        help="Piece of the pool that is given to one size of slot; no slot can be larger.",
+    )
+    min_slot: int = setting(
+        Size(4 * KIB, GIB, multiple_of=4 * KIB),
+        default=64 * KIB,
+        group=MEMORY,
+        help="Smallest slot of a chunk.",
+    )
+    prefault: bool = setting(
+        Switch(), default=True, group=MEMORY, help="Touch the pool's pages in the background after the start."
+    )
+    policy: str = setting(
+        Choice(("lru",)), default="lru", group=MEMORY, help="Which chunk makes room when the pool is full."
+    )
+    max_pins_per_engine: int = setting(
+        Count(1, 1_000_000),
+        default=4096,
+        group=LIMITS,
+        help="Chunks that one engine may hold pinned at a time.",
+    )
+    max_fills_per_engine: int = setting(
+        Count(1, 1_000_000),
+        default=256,
+        group=LIMITS,
+        help="Chunks that one engine may be storing at a time.",
+    )
+    pin_ttl: float = setting(
+        Duration(0.1, 3600), default=30.0, group=TIMING, help="How long a pin holds that nobody releases."
+    )
+    fill_deadline: float = setting(
+        Duration(0.1, 3600), default=30.0, group=TIMING, help="How long the storing of a chunk may take."
+    )
+    delta_interval: float = setting(
+        Duration(0.01, 10), default=0.1, group=TIMING, help="How often changes are told to the leader."
+    )
+    metrics_listen: Address = setting(
+        HostPort(),
+        default=Address("127.0.0.1", 0),
+        group=FACES,
+        help="Where /metrics and /healthz are served; the port taken is printed at start.",
+    )
+
+    def __post_init__(self) -> None:
+        # Zero-argument super() does not work in a slotted dataclass, which is made anew.
+        NodeConfig.__post_init__(self)
+        pool, slab, slot = (format_size(size) for size in (self.host_pool, self.slab_size, self.min_slot))
+        if self.slab_size > self.host_pool:
+            raise SettingError("slab_size", slab, f"must not be larger than host_pool, {pool}")
+        if self.min_slot > self.slab_size:
+            raise SettingError("min_slot", slot, f"must not be larger than slab_size, {slab}")
+        if self.host_pool % self.slab_size:
+            below = self.host_pool // self.slab_size * self.slab_size
+            nearest = f"{format_size(below)} or {format_size(below + self.slab_size)}"
+            raise SettingError(
+                "host_pool", pool, f"must be a multiple of slab_size, {slab}; {nearest} would be"
+            )
+        if self.delta_interval >= self.lease_ttl:
+            shown = format_duration(self.delta_interval)
+            raise SettingError(
+                "delta_interval", shown, f"must be shorter than lease_ttl, {format_duration(self.lease_ttl)}"
+            )
