@@ -13,10 +13,10 @@ from blockyard.common.metrics.table import EQUALITIES, of_part
 INTRODUCTION = """\
 # Metrics
 
-Written from the table in `common/blockyard/common/metrics/` by `python -m blockyard.common.metrics.docs`; edit
-the table, not this page. Names follow Prometheus: base units, counters end in `_total`. Every series carries
-its part's identity labels. All values of a label are listed; series with listed labels exist from the start,
-as 0.
+Written from the table in `common/blockyard/common/metrics/`; edit the table, not this page, then run
+`python -m blockyard.common.metrics.docs > docs/metrics.md`. Names follow Prometheus: base units, counters end
+in `_total`. Every series carries its part's identity labels. All values of a label are listed; series with
+listed labels exist from the start, as 0.
 """
 
 TITLES = {
@@ -60,8 +60,7 @@ def _equalities() -> str:
 
 def _equality(equality: Equality) -> str:
     parts = " + ".join(f"`{name}`" for name in equality.parts)
-    when = " (when nothing is in flight)" if equality.at_rest else ""
-    return f"| {equality.name} | `{equality.whole}` = {parts} | {equality.meaning}{when} |"
+    return f"| {equality.name} | `{equality.whole}` = {parts} | {equality.meaning} |"
 
 
 if __name__ == "__main__":

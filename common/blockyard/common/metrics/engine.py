@@ -1,17 +1,18 @@
 """The engines' declarations: counted inside vLLM, reported to the worker, shown there under the engine's id.
 
-Plain data: a metric stands here only if something moves it.
+Plain data: a metric stands here only if something moves it. At most one label each, which is what the attach
+channel carries.
 """
 
 from __future__ import annotations
 
+from blockyard.common.messages.states import CopyState
+from blockyard.common.metrics import worker
 from blockyard.common.metrics.spec import Equality, Kind, Label, Metric, Part
 
-LOAD_FAIL_REASON = Label(
-    "reason", ("deadline", "aborted", "copy-failed", "worker-lost", "checksum", "generation", "refused")
-)
-DETACHED_REASON = Label(
-    "reason", ("no-worker", "version", "cluster", "fingerprint", "size", "layout", "timeout", "refused")
+LOAD_FAIL_REASON = Label("reason", tuple(state.label for state in CopyState if state is not CopyState.OK))
+DETACH_REASON = Label(
+    "reason", ("no-worker", "timeout", "link-lost", "closing", "malformed", *worker.ATTACH_REASON.values)
 )
 
 # From a tenth of the scheduler's wait for an answer (about 1 ms) to well past the breaker.
@@ -30,12 +31,10 @@ METRICS: tuple[Metric, ...] = (
     _counter("ttft_saved_seconds_total", "Estimated time to first token saved: compute time less load time."),
     _counter("load_failures_total", "Loads that ended in recomputing.", LOAD_FAIL_REASON),
     _counter("verify_mismatches_total", "Loaded areas whose bytes did not match the slot table."),
-    Metric(
-        "blockyard_engine_detached",
-        Kind.GAUGE,
-        Part.ENGINE,
-        "1 for the reason that the engine serves without the worker; all 0 while attached.",
-        (DETACHED_REASON,),
+    _counter(
+        "detaches_total",
+        "Times the engine went on without the worker; told after re-attachment.",
+        DETACH_REASON,
     ),
     Metric(
         "blockyard_engine_acquire_seconds",

@@ -1,4 +1,4 @@
-"""What must add up. Owns the comparison of numbers with the table's equalities; must never know how they arose."""
+"""What must add up. Owns the comparison of numbers with the table's equalities, never how they arose."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from blockyard.common.metrics.spec import Equality
 from blockyard.common.metrics.table import EQUALITIES, TABLE
 
 
-def broken(counters: Counters, *, at_rest: bool = False) -> list[str]:
-    """One line for each equality of this part that does not hold; empty is good.
-
-    Those that hold only with nothing in flight are asked for by `at_rest`.
-    """
+def broken(counters: Counters) -> list[str]:
+    """One line for each equality of this part that does not hold; empty is good."""
     return [
         line
         for equality in EQUALITIES
-        if TABLE[equality.whole].part is counters.part and (at_rest or not equality.at_rest)
+        if TABLE[equality.whole].part is counters.part
         if (line := _difference(counters, equality))
     ]
 

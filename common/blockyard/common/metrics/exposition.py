@@ -1,33 +1,29 @@
 """Numbers shown to Prometheus. Owns the only use of prometheus-client; must never hold a number of its own.
 
-A registered `Metrics` is a collector: nothing is counted in prometheus-client's objects, the plain numbers are
-read when a scrape comes. Each series whose labels are all bounded is shown from the start, as 0: a rate over a
-series that appears with its first event would miss that event.
+A registered `Metrics` is a collector: nothing is counted in prometheus-client's objects, the plain numbers
+are read when a scrape comes. Each series whose labels are all bounded is shown from the start, as 0: a rate
+over a series that appears with its first event would miss that event.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate, product
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric as Family,
-)
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
-from blockyard.common.metrics.counters import Counters, Key
+from blockyard.common.metrics.counters import Cells, Counters, Key
 from blockyard.common.metrics.reports import EngineReports
 from blockyard.common.metrics.spec import IDENTITY, Kind, Metric, Part
 from blockyard.common.metrics.table import of_part
 
-Source = tuple[tuple[str, ...], Mapping[Key, tuple[float, ...]]]
+Rows = Mapping[Key, Cells]
+Source = tuple[tuple[str, ...], Rows]
 
 
 class Metrics(Collector):
@@ -80,8 +76,13 @@ class Metrics(Collector):
             rows[(f"blockyard_{self.part}_metric_updates_refused_total",)] = (refused,)
         yield from _families(self.part, [(self._identity, rows)])
         if self._engines is not None:
-            reports = [((*self._identity, engine), dict(found)) for engine, found in self._engines.engines()]
-            yield from _families(Part.ENGINE, reports)
+            yield from _families(
+                Part.ENGINE,
+                [
+                    ((*self._identity, name), dict(counted.rows()))
+                    for name, counted in self._engines.engines()
+                ],
+            )
 
 
 def render(registry: CollectorRegistry) -> tuple[bytes, str]:
@@ -89,7 +90,7 @@ def render(registry: CollectorRegistry) -> tuple[bytes, str]:
     return generate_latest(registry), CONTENT_TYPE_LATEST
 
 
-def _families(part: Part, sources: list[Source]) -> Iterator[Family]:
+def _families(part: Part, sources: Sequence[Source]) -> Iterator[Family]:
     for metric in of_part(part):
         family = _family(metric)
         for identity, rows in sources:
@@ -107,21 +108,20 @@ def _family(metric: Metric) -> Family:
     return HistogramMetricFamily(metric.name, metric.meaning, labels=names)
 
 
-def _series(metric: Metric, rows: Mapping[Key, tuple[float, ...]]) -> Iterable[Key]:
+def _series(metric: Metric, rows: Rows) -> Iterable[Key]:
     """All series of a metric: every combination of bounded labels, or those seen if a label is free text."""
     if all(label.values for label in metric.labels):
         return ((metric.name, *values) for values in product(*(label.values for label in metric.labels)))
     return (key for key in rows if key[0] == metric.name)
 
 
-def _add(family: Family, metric: Metric, labels: tuple[str, ...], numbers: tuple[float, ...] | None) -> None:
+def _add(family: Family, metric: Metric, labels: tuple[str, ...], cells: Cells | None) -> None:
     if isinstance(family, HistogramMetricFamily):
-        cells = numbers or (0.0,) * (len(metric.buckets) + 2)
-        bounds = [floatToGoString(bound) for bound in (*metric.buckets, float("inf"))]
-        buckets = list(zip(bounds, accumulate(cells[:-1]), strict=True))
-        family.add_metric(labels, buckets=buckets, sum_value=cells[-1])
+        cells = cells or (0.0,) * (len(metric.buckets) + 2)
+        bounds = (*(f"{bound:g}" for bound in metric.buckets), "+Inf")
+        family.add_metric(labels, list(zip(bounds, accumulate(cells[:-1]), strict=True)), cells[-1])
     elif isinstance(family, CounterMetricFamily | GaugeMetricFamily):
-        family.add_metric(labels, numbers[0] if numbers else 0)
+        family.add_metric(labels, cells[0] if cells else 0)
 
 
 def _version() -> str:

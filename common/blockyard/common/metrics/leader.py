@@ -9,7 +9,7 @@ ROUTE = Label(
     "route", ("/v1/match", "/v1/where", "/v1/workers", "/metrics", "/healthz", "/readyz", "/", "other")
 )
 CODE = Label("code", ("2xx", "3xx", "4xx", "5xx"))
-FRAME_REASON = Label("reason", ("malformed", "unknown", "too-large", "unexpected"))
+FRAME_REASON = Label("reason", ("malformed", "empty", "oversize", "unexpected"))
 
 
 def _counter(name: str, meaning: str, *labels: Label) -> Metric:

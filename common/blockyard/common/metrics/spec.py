@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -46,21 +46,23 @@ class Metric:
     meaning: str
     labels: tuple[Label, ...] = ()
     buckets: tuple[float, ...] = ()
+    label_names: tuple[str, ...] = field(init=False)
+    label_set: frozenset[str] = field(init=False)
 
-    @property
-    def label_names(self) -> tuple[str, ...]:
-        return tuple(label.name for label in self.labels)
+    def __post_init__(self) -> None:
+        names = tuple(label.name for label in self.labels)
+        object.__setattr__(self, "label_names", names)
+        object.__setattr__(self, "label_set", frozenset(names))
 
 
 @dataclass(frozen=True, slots=True)
 class Equality:
     """`whole` equals the sum of `parts`, each summed over its labels.
 
-    `at_rest` equalities hold only while nothing is in flight; the others hold at every moment.
+    It holds after every event, not only when nothing is in flight.
     """
 
     name: str
     whole: str
     parts: tuple[str, ...]
     meaning: str
-    at_rest: bool = False

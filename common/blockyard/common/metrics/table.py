@@ -1,4 +1,4 @@
-"""The table of all metrics, joined and looked up by name. Owns uniqueness; must never know how numbers are shown."""
+"""The table of all metrics, joined and looked up by name. Must never know how numbers are kept or shown."""
 
 from __future__ import annotations
 

@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
+from blockyard.common.messages.states import CopyState, KeyState
 from blockyard.common.metrics.spec import Equality, Kind, Label, Metric, Part
+from blockyard.common.slot_table import SlotState
 
 TIER = Label("tier", ("host",))
 LEG = Label("leg", ("gpu_to_host", "host_to_gpu"))
 MISS_REASON = Label(
     "reason",
-    ("never-stored", "evicted-host", "being-filled", "pin-budget", "fingerprint", "corrupt", "disabled"),
+    tuple(
+        state.label
+        for state in (
+            KeyState.NEVER_STORED,
+            KeyState.EVICTED_HOST,
+            KeyState.BEING_FILLED,
+            KeyState.PIN_BUDGET,
+            KeyState.FINGERPRINT,
+            KeyState.CORRUPT,
+            KeyState.DISABLED,
+        )
+    ),
 )
-FILL_DROP_REASON = Label(
-    "reason", ("no-credit", "deadline", "aborted", "copy-failed", "engine-lost", "malformed", "quarantined")
+
+# What a rank may say of a copy that did not end well, then what the worker finds out by itself.
+_COPY_FAULTS = tuple(
+    state.label
+    for state in (
+        CopyState.STALE,
+        CopyState.CORRUPT,
+        CopyState.DEADLINE,
+        CopyState.CANCELLED,
+        CopyState.COPY_ERROR,
+        CopyState.DETACHED,
+        CopyState.NO_ROOM,
+        CopyState.UNKNOWN_JOB,
+    )
 )
-LOAD_FAIL_REASON = Label(
-    "reason", ("deadline", "aborted", "copy-failed", "engine-lost", "checksum", "generation", "malformed")
-)
-EVICTION_REASON = Label("reason", ("room", "slab", "purge"))
-SLOT_STATE = Label("state", ("free", "credited", "filling", "ready", "doomed"))
-PIN_PURPOSE = Label("purpose", ("load", "fill", "checksum"))
+FILL_REFUSED_REASON = Label("reason", (CopyState.NO_ROOM.label, "fill-budget"))
+FILL_DROP_REASON = Label("reason", (*_COPY_FAULTS, "engine-gone", "forgotten"))
+LOAD_REFUSED_REASON = Label("reason", (CopyState.STALE.label, CopyState.UNKNOWN_JOB.label))
+LOAD_FAIL_REASON = Label("reason", (*_COPY_FAULTS, "engine-gone"))
+EVICTION_REASON = Label("reason", ("room", "slab", "forgotten"))
+SLOT_STATE = Label("state", tuple(state.name.lower() for state in SlotState))
+PIN_PURPOSE = Label("purpose", ("load",))
 ROLE = Label("role", ("scheduler", "rank"))
 SESSION_STATE = Label("state", ("live", "lost"))
-FRAME_REASON = Label("reason", ("malformed", "unknown", "too-large", "unexpected"))
-ATTACH_REASON = Label("reason", ("version", "cluster", "fingerprint", "size", "layout", "duplicate", "busy"))
-LINK_STATE = Label("state", ("disabled", "connecting", "live", "refused"))
+FRAME_REASON = Label("reason", ("malformed", "empty", "oversize", "unexpected"))
+ATTACH_REASON = Label("reason", ("version", "size", "shape", "ranks", "busy", "fingerprint", "draining"))
+LINK_STATE = Label("state", ("disabled", "down", "live", "refused"))
 REGISTRATION_STATE = Label("state", ("disabled", "pending", "registered", "lost"))
 
 
@@ -46,18 +72,23 @@ LOOKUPS = (
 )
 
 FILLS = (
-    _counter("fills_started_total", "Fills that bound a slot to a key."),
+    _counter("fills_asked_total", "Chunks that fill messages asked slots for."),
+    _counter("fills_duplicate_total", "Chunks asked for that were already there or being filled."),
+    _counter("fills_refused_total", "Chunks asked for that got no slot.", FILL_REFUSED_REASON),
+    _counter("fills_started_total", "Chunks that got a slot bound to their key."),
     _counter("fills_committed_total", "Fills that became visible: every local rank had filled its area."),
-    _counter("fills_duplicate_total", "Fills whose key was already visible at commit; the slot went back."),
     _counter("fills_dropped_total", "Fills given up before commit.", FILL_DROP_REASON),
-    _gauge("fills_in_flight", "Fills started and not yet committed, duplicate or dropped."),
+    _gauge("fills_in_flight", "Fills started and neither committed nor dropped yet."),
 )
 
 LOADS = (
-    _counter("loads_resolved_total", "Load jobs that a rank was given slots for."),
-    _counter("loads_completed_total", "Load jobs that ended with every byte in GPU memory."),
-    _counter("loads_failed_total", "Load jobs that ended otherwise.", LOAD_FAIL_REASON),
-    _gauge("loads_in_flight", "Load jobs resolved and not yet ended."),
+    _counter(
+        "loads_refused_total", "Areas (a rank's share of a chunk) not given for a load.", LOAD_REFUSED_REASON
+    ),
+    _counter("loads_resolved_total", "Areas given to a rank for a load."),
+    _counter("loads_completed_total", "Areas whose load ended well."),
+    _counter("loads_failed_total", "Areas whose load ended otherwise.", LOAD_FAIL_REASON),
+    _gauge("loads_in_flight", "Areas given for a load that has not ended yet."),
 )
 
 COPIES = (
@@ -66,11 +97,11 @@ COPIES = (
 )
 
 POOL = (
-    _gauge("pool_slots", "Slots of the host pool."),
+    _gauge("pool_slots", "Slots of the slabs that are carved for some chunk size."),
     _gauge("pool_bytes", "Bytes of the host pool."),
     _gauge("slots", "Slots of the host pool by state.", SLOT_STATE),
     _gauge("slot_bytes", "Bytes of the slots in each state.", SLOT_STATE),
-    _counter("evictions_total", "Ready chunks removed, by why.", EVICTION_REASON),
+    _counter("evictions_total", "Ready chunks removed to make room or by order, by why.", EVICTION_REASON),
     _gauge("pins", "Pins held, by purpose.", PIN_PURPOSE),
     _gauge("oldest_pin_age_seconds", "Age of the oldest pin held; 0 without pins."),
     _gauge("checksum_backlog", "Committed chunks whose checksum is not yet in the slot table."),
@@ -79,7 +110,12 @@ POOL = (
 )
 
 LINKS = (
-    _gauge("sessions", "Engine sessions by role; lost ones still hold doomed slots.", ROLE, SESSION_STATE),
+    _gauge(
+        "sessions",
+        "Engine sessions by role; a lost one has no link but its process may live.",
+        ROLE,
+        SESSION_STATE,
+    ),
     _counter("frames_refused_total", "Frames from engines or the leader refused.", FRAME_REASON),
     _counter("attaches_refused_total", "Attach requests refused, by why.", ATTACH_REASON),
     _gauge("outbox_depth", "Ownership changes not yet acknowledged by the leader."),
@@ -112,11 +148,20 @@ EQUALITIES = (
         "The same for chunks.",
     ),
     Equality(
+        "fills-answered-once",
+        "blockyard_worker_fills_asked_total",
+        (
+            "blockyard_worker_fills_started_total",
+            "blockyard_worker_fills_duplicate_total",
+            "blockyard_worker_fills_refused_total",
+        ),
+        "Every chunk asked for gets a slot, is a duplicate or is refused.",
+    ),
+    Equality(
         "fills-end-once",
         "blockyard_worker_fills_started_total",
         (
             "blockyard_worker_fills_committed_total",
-            "blockyard_worker_fills_duplicate_total",
             "blockyard_worker_fills_dropped_total",
             "blockyard_worker_fills_in_flight",
         ),
@@ -136,6 +181,6 @@ EQUALITIES = (
         "books-balance",
         "blockyard_worker_pool_slots",
         ("blockyard_worker_slots",),
-        "Every slot of the pool is in exactly one state.",
+        "Every slot is in exactly one state.",
     ),
 )
