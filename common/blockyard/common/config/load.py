@@ -20,6 +20,9 @@ C = TypeVar("C", bound=NodeConfig)
 FILE_VARIABLE = f"{PREFIX}CONFIG"
 """Names the TOML file where no flag does."""
 
+DEFAULT = "default"
+"""The source of what no source gives."""
+
 ROLES: Mapping[str, type[NodeConfig]] = {"leader": LeaderConfig, "worker": WorkerConfig}
 
 _SECTIONS: Mapping[str, type[NodeConfig]] = {COMMON: NodeConfig, **ROLES}
@@ -51,7 +54,8 @@ class Resolution(Generic[C]):
             return self.config(**{item.setting.name: item.value for item in self.settings})
         except SettingError as error:
             origin = next(item.source for item in self.settings if item.setting.name == error.name)
-            raise SettingError(error.name, error.value, error.right, origin) from None
+            source = "not set" if error.value is None else origin
+            raise SettingError(error.name, error.value, error.right, source) from None
 
 
 def load_worker(flags: Mapping[str, object], file: Path | None) -> WorkerConfig:
@@ -78,7 +82,7 @@ def resolve(
 def _resolve_one(setting: Setting, layers: Sequence[Layer]) -> Resolved:
     given = next((layer[setting.name] for layer in layers if setting.name in layer), None)
     if given is None:
-        return Resolved(setting, setting.default(), "default")
+        return Resolved(setting, setting.default(), DEFAULT)
     try:
         return Resolved(setting, setting.kind.parse(given.raw), given.source)
     except ValueError:

@@ -86,9 +86,11 @@ def _same(value: T) -> T:
 
 
 def settings_of(config: type) -> list[Setting]:
-    """The settings of a config class, in the order of their declaration."""
-    return [
+    """The settings of a config class: each group together, else in the order of their declaration."""
+    settings = [
         Setting(field.name, *field.metadata[_DECLARATION])
         for field in dataclasses.fields(config)
         if _DECLARATION in field.metadata
     ]
+    groups = list(dict.fromkeys(setting.group for setting in settings))
+    return sorted(settings, key=lambda setting: groups.index(setting.group))

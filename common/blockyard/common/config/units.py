@@ -51,7 +51,7 @@ def _parse(text: str, units: Mapping[str, int]) -> int:
         raise ValueError(text)
     whole, fraction, unit = match[1], match[2] or "", units[match[3]]
     scaled = int(whole + fraction) * unit
-    quotient, rest = divmod(scaled, 10 ** len(fraction))
+    quotient, rest = divmod(scaled, int(10 ** len(fraction)))
     if rest:
         raise ValueError(text)
     return quotient

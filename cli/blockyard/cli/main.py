@@ -1,0 +1,90 @@
+"""Owns the `blockyard` command: which sub-commands there are, and how a failure is told.
+
+What a sub-command does lies elsewhere and is imported when it is called, so that help is quick and no command
+needs what another one does. It must never contain a decision of a leader, a worker or an engine.
+"""
+
+import importlib
+import sys
+from importlib.metadata import version as distribution_version
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from blockyard.cli.explain import explain
+from blockyard.cli.flags import with_flags
+from blockyard.common.config import LeaderConfig, WorkerConfig, load_leader, load_worker
+from blockyard.common.errors import BlockyardError, ConfigError
+
+FAILED = 1
+WRONG_SETTING = 2
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+app = typer.Typer(
+    name="blockyard",
+    help="Keeps the KV-cache blocks that serving engines drop, and brings them back.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings=_HELP,
+)
+config_app = typer.Typer(no_args_is_help=True, help="Look at settings.")
+config_app.command("explain")(explain)
+app.add_typer(config_app, name="config")
+
+
+def _leader(flags: dict[str, object], file: Path | None) -> None:
+    """Run a leader: the index of what the cluster holds. Any number of standbys may run beside it."""
+    _end(_call("blockyard.leader.main", load_leader(flags, file)))
+
+
+def _worker(flags: dict[str, object], file: Path | None) -> None:
+    """Run this node's worker: the host pool that engines attach to. It serves them with or without a leader."""
+    _end(_call("blockyard.worker.main", load_worker(flags, file)))
+
+
+app.command("leader")(with_flags(LeaderConfig, _leader))
+app.command("worker")(with_flags(WorkerConfig, _worker))
+
+
+@app.command("demo", context_settings=_PASS_ON)
+def demo(context: typer.Context) -> None:
+    """Show a small cluster at work with real vLLM engines on this machine."""
+    _end(_call("blockyard.cli.demo.main", context.args))
+
+
+@app.command("demo-light", context_settings=_PASS_ON)
+def demo_light(context: typer.Context) -> None:
+    """Show a small cluster at work without vLLM, in seconds."""
+    _end(_call("blockyard.cli.demo_light", context.args))
+
+
+@app.command("version")
+def version() -> None:
+    """Print the version."""
+    typer.echo(f"blockyard {distribution_version('blockyard')}")
+
+
+def main() -> None:
+    """Entry point of the `blockyard` script."""
+    try:
+        app()
+    except BlockyardError as error:
+        typer.echo(f"blockyard: {error}", err=True)
+        sys.exit(WRONG_SETTING if isinstance(error, ConfigError) else FAILED)
+
+
+def _call(module: str, argument: object) -> Any:
+    """`run(argument)` of a module that is imported only now."""
+    return importlib.import_module(module).run(argument)
+
+
+def _end(code: int | None) -> None:
+    raise typer.Exit(code or 0)
+
+
+if __name__ == "__main__":
+    main()
