@@ -1,0 +1,16 @@
+"""The worker's pure core: events in, instructions out, no clock, no I/O, no threads, no randomness of its own.
+
+events        what can happen to a worker, as the shell tells it
+instructions  what the shell has to do, in order
+settings      the limits that the core works within
+worker        the machine: handle(now, event) -> instructions; the one file that moves several parts at once
+holdings      the chunks and all that moves with one: key index, slots, eviction order, ghosts, story
+chunks        a chunk and the table of what may happen to it
+slots         the pool's arithmetic: slabs, size classes, free slots, generations
+policies      which chunk goes first when a slot is needed
+pins          grants and copiers: why a slot may not be reused
+fills         store jobs and those who wait for one
+sessions      engines, their sessions, and whether a new one may come in
+outbox        what the leader is told: numbered deltas, snapshots
+invariants    what must hold after every event
+"""
