@@ -42,7 +42,7 @@ def _leader(flags: dict[str, object], file: Path | None) -> None:
 
 
 def _worker(flags: dict[str, object], file: Path | None) -> None:
-    """Run this node's worker: the host pool that engines attach to. It serves them with or without a leader."""
+    """Run this node's worker: the host pool that engines attach to. It serves with or without a leader."""
     _end(_call("blockyard.worker.main", load_worker(flags, file)))
 
 

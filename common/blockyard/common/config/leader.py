@@ -55,3 +55,10 @@ class LeaderConfig(NodeConfig):
         """The address to tell workers, once the port listened on is known."""
         address = self.advertise or self.listen
         return Address(address.host, address.port or bound_port)
+
+    def http_advertised(self, bound_port: int) -> Address:
+        """The address to tell clients of the HTTP API, once the port listened on is known."""
+        host = self.http_listen.host
+        if self.http_listen.is_wildcard:
+            host = self.advertised(bound_port).host
+        return Address(host, bound_port)
