@@ -4,6 +4,7 @@ Owns which fields count and how they are read from vLLM's configuration. Schedul
 come to the same result, so only fields that are equal in both processes are used.
 """
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -60,7 +61,7 @@ def _add_weights(fields: dict[str, str], unknown: list[str], config: "VllmConfig
     if path.exists():
         digest = weights.local_digest(path)
     else:
-        digest = getattr(model.hf_config, "_commit_hash", None)
+        digest = model.hf_config._commit_hash
     fields["weights"] = str(digest)
     if digest is None or getattr(model, "model_weights", ""):
         unknown.append(f"the weights of {model.model!r} have no identity (no weight file, no hub commit)")
@@ -72,8 +73,7 @@ def _add_model(fields: dict[str, str], unknown: list[str], config: "VllmConfig")
     model = config.model_config
     fields["dtype"] = str(model.dtype)
     fields["quantization"] = str(model.quantization)
-    fields["hf_config"] = _digest(str(model.hf_config.to_json_string(use_diff=False)))
-    fields["max_model_len_rope"] = str(model.hf_config.max_position_embeddings)
+    fields["hf_config"] = _digest(_model_config_text(model.hf_config.to_dict()))
     if callable(model.hf_overrides):
         unknown.append("hf_overrides is a function")
     else:
@@ -105,10 +105,16 @@ def _add_cache(
         unknown.append(f"block hashes by {algorithm} differ from process to process")
 
 
+def _model_config_text(values: Mapping[str, object]) -> str:
+    """The model's configuration without what differs between nodes that hold the same model."""
+    kept = {name: value for name, value in values.items() if name not in ("_name_or_path", "transformers_version")}
+    return json.dumps(kept, sort_keys=True, default=str)
+
+
 def _platform() -> str:
     """What decides the page format on this device: the CPU's kernels choose it by instruction set."""
     if current_platform.is_cpu():
-        amx = getattr(torch.cpu, "_is_amx_tile_supported", lambda: False)()
+        amx = torch.cpu._is_amx_tile_supported()
         return f"cpu:{torch.backends.cpu.get_cpu_capability()}:amx={amx}"
     return f"{current_platform.device_type}:{current_platform.get_device_name()}"
 

@@ -46,7 +46,7 @@ class EngineSettings:
 
 
 def parse(extra: Mapping[str, Any]) -> EngineSettings:
-    """Settings from the connector's extra config; raises ConfigError with one line on anything unknown or out of range."""
+    """Settings from the connector's extra config; ConfigError with one line on anything unknown or out of range."""
     unknown = sorted(set(extra) - OURS - VLLMS - {SETUP_KEY})
     if unknown:
         raise ConfigError(

@@ -15,7 +15,12 @@ PIECES = 1024
 PIECE = 4096
 
 _SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
-_CONFIGS = ("config.json", "model.safetensors.index.json", "pytorch_model.bin.index.json", "quantize_config.json")
+_CONFIGS = (
+    "config.json",
+    "model.safetensors.index.json",
+    "pytorch_model.bin.index.json",
+    "quantize_config.json",
+)
 
 
 def local_digest(folder: Path) -> str | None:

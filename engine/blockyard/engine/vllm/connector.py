@@ -1,0 +1,121 @@
+"""The connector that vLLM loads: its own OffloadingConnector, asking once per request, recomputing what fails to load.
+
+Owns what vLLM's offloading lacks: asking the worker once per request, reporting failed loads as blocks to recompute,
+and offering recomputed chunks for storing again. Must never raise because of the worker.
+"""
+
+from typing import TYPE_CHECKING
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, KVConnectorTransferResults
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import OffloadingConnectorScheduler
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.v1.kv_offload.base import OffloadKey
+
+from blockyard.engine.vllm.manager import BlockyardManager
+from blockyard.engine.vllm.rank import BlockyardRank
+from blockyard.engine.vllm.setup import prepare
+from blockyard.engine.vllm.specs import BlockyardWorkerMetadata
+
+if TYPE_CHECKING:
+    from vllm.config import VllmConfig
+    from vllm.v1.kv_cache_interface import KVCacheConfig
+    from vllm.v1.outputs import KVConnectorOutput
+    from vllm.v1.request import Request
+
+
+class BlockyardConnector(OffloadingConnector):
+    """vLLM's OffloadingConnector on a Blockyard worker."""
+
+    def __init__(self, vllm_config: "VllmConfig", role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
+        self._setup = prepare(vllm_config, kv_cache_config)
+        self._groups = len(kv_cache_config.kv_cache_groups)
+        super().__init__(vllm_config, role, kv_cache_config)
+
+    # Scheduler process.
+
+    @property
+    def _manager(self) -> BlockyardManager:
+        manager = self.scheduler.manager
+        assert isinstance(manager, BlockyardManager)
+        return manager
+
+    def on_new_request(self, request: "Request") -> None:
+        """Start following a request's chunk keys."""
+        super().on_new_request(request)
+        status = self.scheduler._req_status[request.request_id]
+        self._manager.follow(request.request_id, status.group_states[0].offload_keys)
+
+    def get_num_new_matched_tokens(self, request: "Request", num_computed_tokens: int) -> tuple[int | None, bool]:
+        """Tokens that can be loaded beyond those computed; None while the worker's answer is under way."""
+        scheduler = self.scheduler
+        status = scheduler._req_status.get(request.request_id)
+        if status is None or status.transfer_jobs or request.skip_reading_prefix_cache:
+            return self._match(request, num_computed_tokens)
+        status.update_offload_keys()
+        first = num_computed_tokens // scheduler.config.kv_group_configs[0].tokens_per_chunk
+        chain = status.group_states[0].offload_keys
+        if _loading_elsewhere(scheduler, chain, first):
+            return None, False
+        if not self._manager.ready_to_look_up(request.request_id, first):
+            return None, False
+        tokens, asynchronous = self._match(request, num_computed_tokens)
+        self._manager.settle(request.request_id, tokens or 0)
+        return tokens, asynchronous
+
+    def _match(self, request: "Request", num_computed_tokens: int) -> tuple[int | None, bool]:
+        matched: tuple[int | None, bool] = super().get_num_new_matched_tokens(request, num_computed_tokens)
+        return matched
+
+    def update_connector_output(self, connector_output: "KVConnectorOutput") -> None:
+        """Take the ranks' reports: failed loads first, so that their chunks are computed and offered again."""
+        meta = connector_output.kv_connector_worker_meta
+        if isinstance(meta, BlockyardWorkerMetadata):
+            for job, keys in meta.failed_loads.items():
+                self._note_failed_load(job, keys)
+        super().update_connector_output(connector_output)
+
+    def _note_failed_load(self, job: int, keys: frozenset[OffloadKey]) -> None:
+        status = self.scheduler._jobs.get(job)
+        if status is None:
+            return
+        self._manager.forbid(status.req_id, keys)
+        request = self.scheduler._req_status.get(status.req_id)
+        for group in request.group_states if request is not None else ():
+            first = next((i for i, key in enumerate(group.offload_keys) if key in keys), None)
+            if first is not None:
+                group.next_stored_chunk_idx = min(group.next_stored_chunk_idx, first)
+
+    # Rank process.
+
+    @property
+    def _rank(self) -> BlockyardRank | None:
+        worker = self.connector_worker.worker if self.connector_worker is not None else None
+        return worker if isinstance(worker, BlockyardRank) else None
+
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        """Finished transfers; with several KV cache groups a failed load is named by its request."""
+        results = super().get_transfer_results(finished_req_ids)
+        if self._rank is not None and self._groups > 1:
+            results.failed_recving = self._rank.take_failed_requests()
+        return results
+
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        """GPU blocks that a finished load did not fill, with one KV cache group."""
+        if self._rank is None or self._groups > 1:
+            return set()
+        return self._rank.take_failed_blocks()
+
+    def build_connector_worker_meta(self) -> OffloadingWorkerMetadata | None:
+        """This rank's report of the step, with the keys of failed loads."""
+        meta = super().build_connector_worker_meta()
+        failed = self._rank.take_failed_keys() if self._rank is not None else {}
+        if meta is None or not failed:
+            return meta
+        return BlockyardWorkerMetadata(meta.completed_jobs, meta.transfer_stats, failed)
+
+
+def _loading_elsewhere(scheduler: OffloadingConnectorScheduler, chain: list[OffloadKey], first: int) -> bool:
+    """Whether the first chunk that this request needs is being loaded for another: then one transfer serves both."""
+    loading = scheduler._chunks_being_loaded
+    return bool(loading) and first < len(chain) and chain[first] in loading

@@ -1,0 +1,172 @@
+"""The rank-side half: vLLM's OffloadingWorker on a RankClient.
+
+Owns which GPU pages belong to which chunk, and the books of what failed. Reports success of every transfer to vLLM,
+which asserts it, and names the blocks that did not arrive apart; both only once the copy has ended.
+"""
+
+import time
+
+from vllm.logger import init_logger
+from vllm.v1.kv_offload.base import (
+    CanonicalKVCaches,
+    GPULoadStoreSpec,
+    LoadStoreSpec,
+    OffloadingWorker,
+    OffloadKey,
+    TransferResult,
+)
+from vllm.v1.kv_offload.config import OffloadingConfig
+
+from blockyard.common.messages.attach import GroupShape
+from blockyard.common.messages.states import CopyState
+from blockyard.engine.copies.base import DeviceCopier, GroupPages, PagedTensor
+from blockyard.engine.copies.cpu import CpuCopier
+from blockyard.engine.copies.cuda import CudaCopier
+from blockyard.engine.jobs import BlockRange, CopyJob, CopyKind, CopyResult
+from blockyard.engine.rank_client import RankClient
+from blockyard.engine.vllm.setup import EngineSetup
+from blockyard.engine.vllm.specs import ChunkSpec
+
+logger = init_logger(__name__)
+
+FLUSH_PATIENCE = 0.1
+"""Seconds that stores may go on when vLLM wants their blocks back; then what has not begun is dropped."""
+
+FLUSH_POLL = 0.0005
+
+
+class BlockyardRank(OffloadingWorker):
+    """One rank's transfers."""
+
+    def __init__(self, setup: EngineSetup, config: OffloadingConfig, kv_caches: CanonicalKVCaches) -> None:
+        self._blocks_per_chunk = config.cache.blocks_per_chunk
+        self._group = config.groups[0].group_id
+        self._jobs: dict[int, tuple[int, ChunkSpec, list[BlockRange]]] = {}
+        self._done: list[TransferResult] = []
+        self._failed_blocks: set[int] = set()
+        self._failed_keys: dict[int, frozenset[OffloadKey]] = {}
+        self._client = None if setup.detached else self._start(setup, config, kv_caches)
+
+    def _start(self, setup: EngineSetup, config: OffloadingConfig, kv_caches: CanonicalKVCaches) -> RankClient:
+        pages = _group_pages(kv_caches, config.groups[0].group_id, self._blocks_per_chunk)
+        shape = GroupShape(pages.group, config.groups[0].tokens_per_block * self._blocks_per_chunk, pages.area_bytes)
+        client = RankClient(
+            setup.settings.socket,
+            setup.identity,
+            rank=config.parallel.rank,
+            local_ranks=config.parallel.world_size,
+            shapes=[shape],
+            copier=_copier(pages),
+            verify=setup.settings.verify_host,
+        )
+        client.start()
+        return client
+
+    # vLLM's interface.
+
+    def submit_store(self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec) -> bool:
+        """Begin a store; vLLM asserts success, so trouble shows in the result's books only."""
+        assert isinstance(dst_spec, ChunkSpec)
+        self._submit("store", job_id, dst_spec, src_spec)
+        return True
+
+    def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
+        """Begin a load; blocks that do not arrive are named by `take_failed_blocks` when it has ended."""
+        assert isinstance(src_spec, ChunkSpec)
+        self._submit("load", job_id, src_spec, dst_spec)
+        return True
+
+    def get_finished(self) -> list[TransferResult]:
+        """Transfers that have ended since the last call."""
+        self._collect()
+        done, self._done = self._done, []
+        return done
+
+    def wait(self, job_ids: set[int]) -> None:
+        """Return when these transfers have provably ended."""
+        if self._client is None:
+            return
+        ours = {job for job, (theirs, _, _) in self._jobs.items() if theirs in job_ids}
+        patient_until = time.monotonic() + FLUSH_PATIENCE
+        while ours and time.monotonic() < patient_until:
+            self._collect()
+            ours &= self._jobs.keys()
+            time.sleep(FLUSH_POLL)
+        while ours and not self._client.wait(ours, FLUSH_PATIENCE):
+            logger.warning("Blockyard: still waiting for %d running copies before their blocks are reused", len(ours))
+
+    def shutdown(self) -> None:
+        """End the session; bounded."""
+        if self._client is not None:
+            self._client.close(timeout=1.0)
+
+    # What the connector takes along with finished transfers.
+
+    def take_failed_blocks(self) -> set[int]:
+        """GPU blocks of ended loads that were not filled."""
+        failed, self._failed_blocks = self._failed_blocks, set()
+        return failed
+
+    def take_failed_keys(self) -> dict[int, frozenset[OffloadKey]]:
+        """Keys of ended loads that did not arrive, by vLLM's job id."""
+        failed, self._failed_keys = self._failed_keys, {}
+        return failed
+
+    def _collect(self) -> None:
+        for result in self._client.finished() if self._client is not None else ():
+            self._take(result)
+
+    def _submit(self, kind: CopyKind, job_id: int, spec: ChunkSpec, gpu: GPULoadStoreSpec) -> None:
+        blocks = _blocks_of_chunks(gpu, len(spec.keys), self._blocks_per_chunk, self._group)
+        self._jobs[spec.job] = (job_id, spec, blocks)
+        if self._client is None:
+            states = [CopyState.DETACHED] * len(spec.keys)
+            self._take(CopyResult(spec.job, kind, states))
+            return
+        self._client.submit(CopyJob(spec.job, kind, list(spec.keys), blocks, spec.grant))
+
+    def _take(self, result: CopyResult) -> None:
+        job_id, spec, blocks = self._jobs.pop(result.job)
+        if result.kind == "load":
+            lost = [i for i, state in enumerate(result.states) if state is not CopyState.OK]
+            if lost:
+                self._failed_keys[job_id] = frozenset(spec.offload_keys[i] for i in lost)
+                self._failed_blocks.update(block for i in lost for block in blocks[i].block_ids)
+                logger.warning(
+                    "Blockyard: %d of %d chunks did not load (%s); they are computed instead",
+                    len(lost),
+                    len(result.states),
+                    result.states[lost[0]].label,
+                )
+        self._done.append(TransferResult(job_id, True, result.copied, result.seconds))
+
+
+def _group_pages(kv_caches: CanonicalKVCaches, group: int, blocks_per_chunk: int) -> GroupPages:
+    """The one group's tensors in vLLM's order, each once."""
+    seen: dict[int, PagedTensor] = {}
+    for ref in kv_caches.group_data_refs[0]:
+        seen.setdefault(ref.tensor_idx, PagedTensor(kv_caches.tensors[ref.tensor_idx].tensor, ref.page_size_bytes))
+    return GroupPages(group, list(seen.values()), blocks_per_chunk)
+
+
+def _copier(pages: GroupPages) -> DeviceCopier:
+    if pages.tensors[0].tensor.device.type == "cuda":
+        return CudaCopier([pages])
+    return CpuCopier([pages])
+
+
+def _blocks_of_chunks(gpu: GPULoadStoreSpec, chunks: int, blocks_per_chunk: int, group: int) -> list[BlockRange]:
+    """Split a transfer's GPU blocks by chunk.
+
+    chunk       |     0     |     1     |      blocks_per_chunk = 4
+    page        | 0 1 2 3   | 0 1 2 3   |
+    block_ids         7 9     3 4 5 6         block_indices[0] % 4 = 2: the first two pages are not wanted
+    """
+    ids = [int(block) for block in gpu.block_ids]
+    first = int(gpu.block_indices[0]) % blocks_per_chunk if ids else 0
+    ranges, at = [], 0
+    for _ in range(chunks):
+        count = min(blocks_per_chunk - first, len(ids) - at)
+        ranges.append(BlockRange(ids[at : at + count], first, group))
+        at, first = at + count, 0
+    return ranges

@@ -1,0 +1,51 @@
+"""vLLM's OffloadingSpec for Blockyard: makes the scheduler's half and the rank's half.
+
+Owns which client each half gets. Must never decide policy.
+"""
+
+from vllm.v1.kv_offload.base import CanonicalKVCaches, OffloadingManager, OffloadingSpec, OffloadingWorker
+from vllm.v1.kv_offload.config import OffloadingConfig
+
+from blockyard.common.messages.attach import GroupShape
+from blockyard.engine.scheduler_client import SchedulerClient
+from blockyard.engine.vllm.manager import BlockyardManager
+from blockyard.engine.vllm.rank import BlockyardRank
+from blockyard.engine.vllm.settings import SETUP_KEY
+from blockyard.engine.vllm.setup import EngineSetup
+
+
+class BlockyardOffloadingSpec(OffloadingSpec):
+    """Made by vLLM in each process from the extra config that the connector prepared."""
+
+    def __init__(self, config: OffloadingConfig) -> None:
+        super().__init__(config)
+        setup = self.extra_config[SETUP_KEY]
+        assert isinstance(setup, EngineSetup)
+        self._setup = setup
+        self._chunk_tokens = self.tokens_per_block[0] * self.blocks_per_chunk
+        self._manager: BlockyardManager | None = None
+        self._rank: BlockyardRank | None = None
+
+    def get_manager(self) -> OffloadingManager:
+        """The scheduler process's half; starts attaching in the background."""
+        if self._manager is None:
+            self._manager = BlockyardManager(
+                self._setup.world.digest, self._setup.settings, self._scheduler_client(), self._chunk_tokens
+            )
+        return self._manager
+
+    def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
+        """This rank's half; starts attaching in the background."""
+        if self._rank is None:
+            self._rank = BlockyardRank(self._setup, self.config, kv_caches)
+        return self._rank
+
+    def _scheduler_client(self) -> SchedulerClient | None:
+        if self._setup.detached:
+            return None
+        shapes = [GroupShape(self.config.groups[0].group_id, self._chunk_tokens, 0)]
+        client = SchedulerClient(
+            self._setup.settings.socket, self._setup.identity, shapes, self.config.parallel.world_size
+        )
+        client.start()
+        return client

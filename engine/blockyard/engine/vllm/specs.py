@@ -1,0 +1,41 @@
+"""What travels from the scheduler process to the ranks with a transfer job, and what comes back of a failed one.
+
+Keys and a job, never slots: each rank resolves the places at its own node's worker. Values only.
+"""
+
+from dataclasses import dataclass, field
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorWorkerMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
+from vllm.v1.kv_offload.base import LoadStoreSpec, OffloadKey
+
+from blockyard.common.identity import Key
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkSpec(LoadStoreSpec):
+    """Chunks of one transfer, in the order in which their GPU blocks are listed. `grant` pins a load; 0 for a store."""
+
+    job: int
+    grant: int
+    keys: tuple[Key, ...]
+    offload_keys: tuple[OffloadKey, ...]
+
+
+@dataclass
+class BlockyardWorkerMetadata(OffloadingWorkerMetadata):
+    """A rank's report of one step. `failed_loads`: vLLM job id → keys that did not arrive, after their copies ended."""
+
+    failed_loads: dict[int, frozenset[OffloadKey]] = field(default_factory=dict)
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> "BlockyardWorkerMetadata":
+        """Join two ranks' reports; a key is failed when any rank failed it."""
+        assert isinstance(other, OffloadingWorkerMetadata)
+        base = OffloadingWorkerMetadata.aggregate(self, other)
+        failed = dict(self.failed_loads)
+        if isinstance(other, BlockyardWorkerMetadata):
+            for job, keys in other.failed_loads.items():
+                failed[job] = failed.get(job, frozenset()) | keys
+        return BlockyardWorkerMetadata(
+            completed_jobs=base.completed_jobs, transfer_stats=base.transfer_stats, failed_loads=failed
+        )
