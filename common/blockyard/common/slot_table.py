@@ -3,7 +3,7 @@
 The table is a memfd written by the worker alone and mapped read-only by engines. Owns the layout and the order in
 which words are written; must never know why a slot changes.
 
-    header (4 KiB)   8 words of 64 bits: magic, version, boot id (two words), slots, record bytes, pool bytes, slab bytes
+    header (4 KiB)   64-bit words: magic, version, boot id (two words), slots, record bytes, pool bytes, slab bytes
     record (256 B)   32 words per slot:
         0 generation      changes whenever the slot's owner does; read before and after a copy
         1 state           SlotState in the low byte, areas (ranks of this node) in bits 16..31

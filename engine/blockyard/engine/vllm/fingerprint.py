@@ -63,7 +63,7 @@ def _add_weights(fields: dict[str, str], unknown: list[str], config: "VllmConfig
     else:
         digest = model.hf_config._commit_hash
     fields["weights"] = str(digest)
-    if digest is None or getattr(model, "model_weights", ""):
+    if digest is None or model.model_weights:
         unknown.append(f"the weights of {model.model!r} have no identity (no weight file, no hub commit)")
     if config.lora_config is not None:
         unknown.append("LoRA adapters are known to block hashes by name only")
@@ -92,7 +92,6 @@ def _add_cache(
     fields["attention_backend"] = str(config.attention_config.backend)
     fields["blocks_per_chunk"] = str(offloading.cache.blocks_per_chunk)
     fields["tokens_per_hash"] = str(offloading.cache.tokens_per_hash)
-    fields["bytes_per_block"] = str(offloading.worker_kv_bytes_per_block)
     for group in offloading.groups:
         fields[f"group{group.group_id}"] = f"{group.tokens_per_block}:{','.join(group.layer_names)}"
     fields["parallel"] = (

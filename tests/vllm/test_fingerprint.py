@@ -1,0 +1,115 @@
+"""Every property that makes bytes incompatible moves an engine to another world; a place on disk does not."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("vllm", reason="vLLM is not installed")
+
+import torch
+from vllm.config import VllmConfig
+from vllm.engine.arg_utils import EngineArgs
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+
+from blockyard.cli.demo.tiny_model import TinyModel, cached_model
+from blockyard.engine.vllm.setup import EngineSetup, prepare
+
+SMALL = TinyModel(layers=2, hidden=128, heads=2, kv_heads=1)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return cached_model(tmp_path_factory.mktemp("models"), SMALL)
+
+
+def engine_config(model: Path, extra: dict[str, Any] | None = None, **changed: Any) -> VllmConfig:
+    arguments: dict[str, Any] = {
+        "dtype": "bfloat16",
+        "prefix_caching_hash_algo": "sha256_cbor",
+        "block_size": 16,
+    }
+    return EngineArgs(
+        model=str(model),
+        enforce_eager=True,
+        kv_transfer_config={
+            "kv_connector": "BlockyardConnector",
+            "kv_connector_module_path": "blockyard.engine.vllm",
+            "kv_role": "kv_both",
+            "kv_connector_extra_config": dict(extra or {}),
+        },
+        **(arguments | changed),
+    ).create_engine_config()
+
+
+def set_up_from(config: VllmConfig) -> EngineSetup:
+    spec = FullAttentionSpec(
+        block_size=config.cache_config.block_size, num_kv_heads=1, head_size=64, dtype=torch.bfloat16
+    )
+    layers = ["model.layers.0.self_attn.attn", "model.layers.1.self_attn.attn"]
+    return prepare(config, KVCacheConfig(64, [], [KVCacheGroupSpec(layers, spec)]))
+
+
+def set_up(model: Path, extra: dict[str, Any] | None = None, **changed: Any) -> EngineSetup:
+    return set_up_from(engine_config(model, extra, **changed))
+
+
+def test_two_engines_of_one_model_share_a_world(model: Path) -> None:
+    one, two = set_up(model), set_up(model)
+    assert one.world.digest == two.world.digest
+    assert one.world.private == ""
+    assert one.identity.engine != two.identity.engine
+
+
+def test_the_same_model_elsewhere_on_disk_is_the_same_world(model: Path, tmp_path: Path) -> None:
+    elsewhere = cached_model(tmp_path, SMALL)
+    assert elsewhere != model
+    assert set_up(elsewhere).world.digest == set_up(model).world.digest
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"dtype": "float32"},
+        {"block_size": 32},
+        {"prefix_caching_hash_algo": "sha256"},
+        {"hf_overrides": {"rope_theta": 5000.0}},
+        {"kv_cache_dtype": "fp8"},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_another_setting_of_the_engine_is_another_world(model: Path, changed: dict[str, Any]) -> None:
+    assert set_up(model, **changed).world.digest != set_up(model).world.digest
+
+
+def test_another_hash_seed_is_another_world(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = set_up(model).world.digest
+    monkeypatch.setenv("PYTHONHASHSEED", "7")
+    assert set_up(model).world.digest != before
+
+
+def test_other_weights_of_the_same_shape_are_another_world(model: Path, tmp_path: Path) -> None:
+    retrained = cached_model(tmp_path, replace(SMALL, seed=SMALL.seed + 1))
+    assert set_up(retrained).world.digest != set_up(model).world.digest
+
+
+def test_the_operators_salt_and_the_chunk_size_part_worlds(model: Path) -> None:
+    plain = set_up(model).world.digest
+    assert set_up(model, {"salt": "team-a"}).world.digest != plain
+    assert set_up(model, {"chunk_tokens": 128}).world.digest != plain
+
+
+def test_random_hashes_make_a_world_private_and_say_why(model: Path) -> None:
+    one = set_up(model, prefix_caching_hash_algo="xxhash")
+    two = set_up(model, prefix_caching_hash_algo="xxhash")
+    assert one.world.digest != two.world.digest
+    assert "xxhash" in one.world.private
+
+
+def test_a_failed_load_is_recomputed_whatever_the_operator_left_unset(model: Path) -> None:
+    config = engine_config(model)
+    assert config.kv_transfer_config is not None
+    assert config.kv_transfer_config.kv_load_failure_policy == "fail"
+    set_up_from(config)
+    assert config.kv_transfer_config.kv_load_failure_policy == "recompute"
