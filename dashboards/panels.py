@@ -113,6 +113,7 @@ PANELS = (
             Query(rate("blockyard_worker_fills_dropped_total"), "fills dropped"),
             Query(rate("blockyard_worker_fills_refused_total"), "fills refused"),
             Query(rate("blockyard_worker_checksum_mismatches_total"), "checksum mismatches"),
+            Query(rate("blockyard_worker_handshakes_refused_total"), "handshakes refused"),
             Query(rate("blockyard_worker_attaches_refused_total"), "attaches refused"),
             Query(rate("blockyard_worker_frames_refused_total"), "frames refused"),
             Query(rate("blockyard_engine_detaches_total"), "engine detaches"),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from pathlib import Path
 
 import pytest
 
+from blockyard.common.messages import attach
 from blockyard.common.messages.states import KeyState
-from blockyard.common.metrics import docs, worker
-from blockyard.common.metrics.spec import IDENTITY, Kind, Metric
-from blockyard.common.metrics.table import EQUALITIES, METRICS, TABLE
+from blockyard.common.metrics import docs, engine, worker
+from blockyard.common.metrics.spec import IDENTITY, Kind, Metric, Part
+from blockyard.common.metrics.table import EQUALITIES, METRICS, TABLE, of_part
+from blockyard.engine import detached
 
 ROOT = Path(__file__).parents[2]
 
@@ -51,6 +54,21 @@ def test_equalities_name_unlike_sums_of_one_part() -> None:
 def test_miss_reasons_are_spelt_as_the_wire_spells_them() -> None:
     assert set(worker.MISS_REASON.values) < {state.label for state in KeyState}
     assert KeyState.HIT.label not in worker.MISS_REASON.values
+
+
+def test_detach_reasons_are_the_engines_words() -> None:
+    words = {value for name, value in vars(detached).items() if name.isupper() and isinstance(value, str)}
+    assert set(engine.DETACH_REASON.values) == words
+
+
+def test_an_engines_whole_report_fits_one_message() -> None:
+    cells = 0
+    for metric in of_part(Part.ENGINE):
+        series = prod(len(label.values) for label in metric.labels)
+        cells += series * (len(metric.buckets) + 2 if metric.buckets else 1)
+        assert len(metric.labels) <= 1
+    (limit,) = attach.EngineCounters.__annotations__["counts"].__metadata__
+    assert cells <= limit.max_length
 
 
 def test_the_page_is_up_to_date() -> None:

@@ -7,12 +7,11 @@ channel carries.
 from __future__ import annotations
 
 from blockyard.common.messages.states import CopyState
-from blockyard.common.metrics import worker
 from blockyard.common.metrics.spec import Equality, Kind, Label, Metric, Part
 
 LOAD_FAIL_REASON = Label("reason", tuple(state.label for state in CopyState if state is not CopyState.OK))
 DETACH_REASON = Label(
-    "reason", ("no-worker", "timeout", "link-lost", "closing", "malformed", *worker.ATTACH_REASON.values)
+    "reason", ("no-worker", "version", "cluster", "fingerprint", "size", "layout", "timeout", "refused")
 )
 
 # From a tenth of the scheduler's wait for an answer (about 1 ms) to well past the breaker.

@@ -47,7 +47,8 @@ SLOT_STATE = Label("state", tuple(state.name.lower() for state in SlotState))
 PIN_PURPOSE = Label("purpose", ("load",))
 ROLE = Label("role", ("scheduler", "rank"))
 SESSION_STATE = Label("state", ("live", "lost"))
-FRAME_REASON = Label("reason", ("malformed", "empty", "oversize", "unexpected"))
+FRAME_REASON = Label("reason", ("malformed", "empty", "oversize", "unexpected", "unknown"))
+HANDSHAKE_REASON = Label("reason", ("timeout", "malformed", "pidfd", "busy", "gone"))
 ATTACH_REASON = Label("reason", ("version", "size", "shape", "ranks", "busy", "fingerprint", "draining"))
 LINK_STATE = Label("state", ("disabled", "down", "live", "refused"))
 REGISTRATION_STATE = Label("state", ("disabled", "pending", "registered", "lost"))
@@ -117,6 +118,7 @@ LINKS = (
         SESSION_STATE,
     ),
     _counter("frames_refused_total", "Frames from engines or the leader refused.", FRAME_REASON),
+    _counter("handshakes_refused_total", "Connections that ended before a valid Hello.", HANDSHAKE_REASON),
     _counter("attaches_refused_total", "Attach requests refused, by why.", ATTACH_REASON),
     _gauge("outbox_depth", "Ownership changes not yet acknowledged by the leader."),
     _counter("outbox_dropped_total", "Ownership changes dropped because the outbox was full."),
