@@ -1,0 +1,89 @@
+"""The worker's HTTP endpoints: /metrics, /healthz, /readyz, /debug/story.
+
+Owns the listener and the shape of the answers. Must never change anything: each endpoint only reads.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from blockyard.common.config import Address
+from blockyard.common.errors import ConfigError
+from blockyard.common.identity import DIGEST_BYTES
+from blockyard.common.metrics.exposition import render
+from blockyard.worker.health import Health
+
+_SHUTDOWN_SECONDS = 1.0
+
+
+class Faces:
+    """Use inside `async with`; `address` is where it listens."""
+
+    def __init__(
+        self,
+        listen: Address,
+        registry: CollectorRegistry,
+        health: Health,
+        story: Callable[[bytes], Sequence[object]],
+    ) -> None:
+        self._listen = listen
+        self._registry = registry
+        self._health = health
+        self._story = story
+        self.address = listen
+        application = web.Application()
+        application.add_routes(
+            [
+                web.get("/metrics", self._metrics),
+                web.get("/healthz", self._alive),
+                web.get("/readyz", self._ready),
+                web.get("/debug/story", self._tell_story),
+            ]
+        )
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+
+    async def __aenter__(self) -> "Faces":
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._listen.host, self._listen.port)
+        try:
+            await site.start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise ConfigError(
+                f"metrics_listen = {self._listen}: {error.strerror}; right: a free port of this machine"
+            ) from error
+        self.address = Address(self._listen.host, self._runner.addresses[0][1])
+        return self
+
+    async def __aexit__(self, *failure: object) -> None:
+        await self._runner.cleanup()
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        body, content_type = render(self._registry)
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _alive(self, request: web.Request) -> web.Response:
+        return web.json_response({"alive": True})
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        """Ready while engines can attach: with no leader and no etcd too, which is told but is no failure."""
+        degraded = [
+            {"part": trouble.part, "reason": trouble.reason, "since": trouble.since}
+            for trouble in self._health.troubles()
+        ]
+        ready = self._health.serving
+        return web.json_response({"ready": ready, "degraded": degraded}, status=200 if ready else 503)
+
+    async def _tell_story(self, request: web.Request) -> web.Response:
+        text = request.query.get("key", "")
+        try:
+            key = bytes.fromhex(text)
+        except ValueError:
+            key = b""
+        if len(key) != DIGEST_BYTES:
+            detail = f"key is {text[:80]!r}; right: {2 * DIGEST_BYTES} hex digits"
+            return web.json_response({"error": detail}, status=400)
+        lines: list[Any] = [str(entry) for entry in self._story(key)]
+        return web.json_response({"key": key.hex(), "story": lines})

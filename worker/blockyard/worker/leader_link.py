@@ -1,0 +1,272 @@
+"""The link to the leader: found, opened, kept alive, opened again.
+
+Owns the connection, its deadlines and the epoch fence. Must never know what a Delta says, and nothing that
+serves an engine may wait for it: what is published while no link stands is dropped, as the core knows what
+was acknowledged.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from blockyard.common.codec import Decoder, FrameRefused
+from blockyard.common.errors import BlockyardError
+from blockyard.common.fencing import Epoch, EpochFence
+from blockyard.common.frame_protocol import FrameProtocol
+from blockyard.common.link import LinkClosed
+from blockyard.common.logs import fields
+from blockyard.common.messages import cluster
+from blockyard.common.tls import peer_name
+from blockyard.worker.core import events, instructions
+from blockyard.worker.health import Health
+from blockyard.worker.leader_finder import LeaderAddress
+
+_log = logging.getLogger(__name__)
+
+_PART = "leader"
+_OPEN_SECONDS = 5.0
+_PING_SECONDS = 1.0
+_SILENCE_SECONDS = 5.0
+_FIRST_BACKOFF = 0.1
+_LAST_BACKOFF = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a worker says of itself to a leader."""
+
+    cluster: str
+    node: str
+    boot_id: bytes
+    version: str
+
+
+class _Refused(BlockyardError):
+    """We or the leader will not have this link; trying again at once would not help."""
+
+
+class _Connection(FrameProtocol[cluster.ToWorker]):
+    """Sorts what the leader says into a welcome (awaited) and later messages (handed on)."""
+
+    def __init__(self, feed: Callable[[events.Event], None], frame_refused: Callable[[str], None]) -> None:
+        super().__init__(Decoder(cluster.ToWorker), cluster.MAX_FRAME)
+        loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[cluster.LinkWelcome | cluster.LinkRefused] = loop.create_future()
+        self.over: asyncio.Future[str] = loop.create_future()
+        self.heard = time.monotonic()
+        self._feed = feed
+        self._frame_refused = frame_refused
+        self.up = False
+
+    def received(self, message: cluster.ToWorker) -> None:
+        self.heard = time.monotonic()
+        match message:
+            case cluster.LinkWelcome() | cluster.LinkRefused() if not self.answer.done():
+                self.answer.set_result(message)
+            case cluster.Pong():
+                pass
+            case cluster.Ack(seq) if self.up:
+                self._feed(events.LinkAcked(seq))
+            case cluster.Resync(from_seq) if self.up:
+                self._feed(events.ResyncAsked(from_seq))
+            case _:
+                self._frame_refused("unexpected")
+                self.abort(f"the leader sent {type(message).__name__} where it is not expected")
+
+    def refused(self, error: FrameRefused, payload: bytes) -> None:
+        self._frame_refused(error.reason)
+        self.abort(str(error))
+
+    def lost(self, reason: str) -> None:
+        if not self.over.done():
+            self.over.set_result(reason)
+
+
+class LeaderLink:
+    """Run `run()` in a task group. `follow` says where to connect, `incarnate` under which registration."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        tls: ssl.SSLContext | None,
+        feed: Callable[[events.Event], None],
+        next_seq: Callable[[], int],
+        frame_refused: Callable[[str], None],
+        health: Health,
+    ) -> None:
+        self._identity = identity
+        self._tls = tls
+        self._feed = feed
+        self._next_seq = next_seq
+        self._frame_refused = frame_refused
+        self._health = health
+        self._fence = EpochFence()
+        self._leader: LeaderAddress | None = None
+        self._incarnation = 0
+        self._changed = asyncio.Event()
+        self._connection: _Connection | None = None
+        self.state = "down"
+
+    def follow(self, leader: LeaderAddress) -> None:
+        """Connect to this leader from now on."""
+        if leader != self._leader:
+            self._leader = leader
+            self._drop("there is a new leader")
+
+    def incarnate(self, incarnation: int) -> None:
+        """Speak under this registration from now on; numbering starts over, on a link of its own."""
+        self._incarnation = incarnation
+        self._drop("this worker registered anew")
+        self._feed(events.Incarnated(incarnation))
+
+    def publish(self, messages: list[instructions.ToLeader]) -> None:
+        """Send these in order, or drop them if no link stands."""
+        connection = self._connection
+        if connection is None or not connection.up:
+            return
+        try:
+            for message in messages:
+                connection.send(message)
+        except (LinkClosed, FrameRefused) as error:
+            connection.abort(str(error))
+
+    async def run(self) -> None:
+        """Keep a link, until cancelled."""
+        backoff = _FIRST_BACKOFF
+        while True:
+            while self._leader is None or not self._incarnation:
+                await self._wait_changed(None)
+            self._changed.clear()
+            began = time.monotonic()
+            reason = await self._one_link(self._leader)
+            self._health.ill(_PART, reason)
+            if time.monotonic() - began > _LAST_BACKOFF:
+                backoff = _FIRST_BACKOFF
+            if await self._wait_changed(backoff * random.uniform(0.5, 1.0)):  # noqa: S311
+                backoff = _FIRST_BACKOFF
+            else:
+                backoff = min(2 * backoff, _LAST_BACKOFF)
+
+    async def _one_link(self, leader: LeaderAddress) -> str:
+        """Connect and stay connected; returns why it ended."""
+        try:
+            self._connection = connection = await self._connect(leader)
+            try:
+                await self._greet(connection, leader)
+                return await self._stay(connection)
+            finally:
+                self._down(connection)
+        except _Refused as error:
+            self.state = "refused"
+            _log.error("leader link refused", extra=fields(leader=leader.node, reason=error))
+            return str(error)
+        except (OSError, LinkClosed) as error:
+            _log.warning(
+                "leader not reached", extra=fields(leader=leader.node, at=leader.address, error=error)
+            )
+            return f"leader {leader.node} at {leader.address}: {error}"
+
+    async def _connect(self, leader: LeaderAddress) -> _Connection:
+        loop = asyncio.get_running_loop()
+        host, port = leader.address.host, leader.address.port
+        try:
+            async with asyncio.timeout(_OPEN_SECONDS):
+                transport, connection = await loop.create_connection(
+                    lambda: _Connection(self._feed, self._frame_refused),
+                    host,
+                    port,
+                    ssl=self._tls,
+                    # The name is compared below, with the certificate's CN.
+                    server_hostname="" if self._tls else None,
+                )
+        except TimeoutError:
+            raise LinkClosed(f"no connection within {_OPEN_SECONDS:g} s") from None
+        if self._tls is not None and peer_name(transport) != leader.node:
+            connection.abort("wrong certificate")
+            raise _Refused(
+                f"the certificate at {leader.address} is of {peer_name(transport)!r}, not of {leader.node!r}"
+            )
+        return connection
+
+    async def _greet(self, connection: _Connection, leader: LeaderAddress) -> None:
+        """Say who we are; the link is up when this returns."""
+        connection.send(self._hello(leader.epoch.cluster_uid))
+        try:
+            async with asyncio.timeout(_OPEN_SECONDS):
+                await asyncio.wait((connection.answer, connection.over), return_when=asyncio.FIRST_COMPLETED)
+        except TimeoutError:
+            raise LinkClosed(f"no welcome within {_OPEN_SECONDS:g} s") from None
+        if not connection.answer.done():
+            raise LinkClosed(connection.over.result())
+        answer = connection.answer.result()
+        if isinstance(answer, cluster.LinkRefused):
+            raise _Refused(f"leader {leader.node} refused ({answer.code}): {answer.detail}")
+        epoch = Epoch(answer.cluster_uid, answer.epoch)
+        if epoch.cluster_uid != leader.epoch.cluster_uid or not self._fence.admit(epoch):
+            raise _Refused(
+                f"leader {leader.node} speaks for {epoch}; the highest seen is {self._fence.highest}"
+            )
+        connection.up = True
+        self.state = "live"
+        self._health.well(_PART)
+        _log.info("leader link up", extra=fields(leader=leader.node, at=leader.address, epoch=epoch.number))
+        self._feed(events.LinkUp(epoch, answer.expect_seq))
+
+    def _hello(self, cluster_uid: bytes) -> cluster.WorkerHello:
+        return cluster.WorkerHello(
+            protocol_min=cluster.PROTOCOL_MIN,
+            protocol_max=cluster.PROTOCOL_MAX,
+            version=self._identity.version,
+            cluster=self._identity.cluster,
+            cluster_uid=cluster_uid,
+            node=self._identity.node,
+            boot_id=self._identity.boot_id,
+            incarnation=self._incarnation,
+            next_seq=self._next_seq(),
+        )
+
+    async def _stay(self, connection: _Connection) -> str:
+        """Ping until the link is over; a leader that says nothing for too long is taken for hung."""
+        number = 0
+        while not connection.over.done():
+            silence = time.monotonic() - connection.heard
+            if self._changed.is_set():
+                connection.abort("leader or registration changed meanwhile")
+            elif silence > _SILENCE_SECONDS:
+                connection.abort(f"the leader has said nothing for {silence:.1f} s")
+            else:
+                number += 1
+                with contextlib.suppress(LinkClosed):
+                    connection.send(cluster.Ping(number))
+            await asyncio.wait((connection.over,), timeout=_PING_SECONDS)
+        return connection.over.result()
+
+    def _drop(self, reason: str) -> None:
+        if self._connection is not None:
+            self._down(self._connection)
+            self._connection.abort(reason)
+        self._changed.set()
+
+    def _down(self, connection: _Connection) -> None:
+        """Tell the core once, also where the link goes before its reader has noticed."""
+        connection.abort("the link is given up")
+        if connection.up:
+            connection.up = False
+            self.state = "down"
+            self._feed(events.LinkDown())
+            _log.warning("leader link down", extra=fields(node=self._identity.node))
+
+    async def _wait_changed(self, timeout: float | None) -> bool:
+        """True when leader or registration changed, False after `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        self._changed.clear()
+        return True
