@@ -11,11 +11,10 @@ PYTEST_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
-CODE := common leader worker engine cli
-MYPY_ROOTS := $(CODE:%=%/blockyard)
 
 # uv does not read pip's configuration, so what pip was told about places to find packages is handed on.
-FIND_LINKS = $(shell $(PYTHON) -m pip config get :env:.find-links 2>/dev/null || $(PYTHON) -m pip config get global.find-links 2>/dev/null)
+PIP_CONFIGURED = $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null)
+FIND_LINKS = $(or $(UV_FIND_LINKS),$(PIP_FIND_LINKS),$(PIP_CONFIGURED))
 empty :=
 space := $(empty) $(empty)
 comma := ,
@@ -43,9 +42,12 @@ $(BIN)/uv:
 	    { echo "make: this Python cannot make environments; on Debian: apt-get install python3-venv" >&2; exit 1; }
 	$(BIN)/python -m pip install --quiet uv
 
-# The light environment has all but vLLM and the developer's tools.
+# The light environment has all but vLLM and the developer's tools. Its torch is named because the newest one
+# on the default index is a CUDA build of several GB; this is the release that the CPU vLLM asks for.
+LIGHT_TORCH := torch==2.13.0
+
 $(VENV)/.light: pyproject.toml requirements-override.txt | $(BIN)/uv
-	$(INSTALL) --editable '.[engine,demo]'
+	$(INSTALL) '$(LIGHT_TORCH)' --editable '.[engine,demo]'
 	@touch $@
 
 $(VENV)/.full: pyproject.toml requirements-override.txt | $(BIN)/uv
