@@ -11,6 +11,6 @@
     light             a small engine without vLLM
     vllm              the connector
 
-Nothing here raises into the engine because of the link: trouble detaches, is counted, and attaching goes on in
-the background.
+Nothing here raises into the engine because of the link: trouble detaches, is counted, and attaching goes on
+in the background.
 """

@@ -27,7 +27,9 @@ class EngineIdentity:
 
 
 def bounded_name(text: str) -> str:
-    """`text` as the protocol takes names: 1 to 256 characters; a longer one keeps its start and gets a digest."""
+    """`text` as the protocol takes names: 1 to 256 characters; a longer one keeps its start and gets a
+    digest.
+    """
     if 0 < len(text) <= MAX_NAME:
         return text
     digest = blake2b(text.encode(), digest_size=16).hexdigest()

@@ -22,7 +22,9 @@ class BlockRange:
 
 @dataclass(frozen=True, slots=True)
 class CopyJob:
-    """Keys with their device blocks, one range per key. `grant` is the number of the grant that pins a load's keys."""
+    """Keys with their device blocks, one range per key. `grant` is the number of the grant that pins a load's
+    keys.
+    """
 
     job: int
     kind: CopyKind

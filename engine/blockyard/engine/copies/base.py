@@ -2,7 +2,8 @@
 
     area of group g:  for each tensor of g in order:  blocks_per_chunk pages of its page_bytes, contiguous
 
-Owns the layout and the copier's contract. Must never know sessions, keys or slots: an area is an offset into the pool.
+Owns the layout and the copier's contract. Must never know sessions, keys or slots: an area is an offset into
+the pool.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,9 @@ class LayoutRefused(BlockyardError):
 
 @dataclass(frozen=True, slots=True)
 class PagedTensor:
-    """A 2-D int8 tensor, one row per block; the first `page_bytes` of a row are the page, rows may lie further apart."""
+    """A 2-D int8 tensor, one row per block; the first `page_bytes` of a row are the page, rows may lie
+    further apart.
+    """
 
     tensor: Any
     page_bytes: int
@@ -37,6 +40,36 @@ class GroupPages:
     def area_bytes(self) -> int:
         """Bytes of one rank's share of a chunk."""
         return self.blocks_per_chunk * sum(paged.page_bytes for paged in self.tensors)
+
+
+def check_range(blocks: BlockRange, group: GroupPages) -> None:
+    """Refuse pages beyond the chunk: they would lie in somebody else's area."""
+    end = blocks.first_page + len(blocks.block_ids)
+    if blocks.first_page < 0 or end > group.blocks_per_chunk:
+        raise LayoutRefused(
+            f"pages {blocks.first_page} to {end} of a chunk that has {group.blocks_per_chunk} (group {group.group})"
+        )
+
+
+def check_tensor(paged: PagedTensor) -> None:
+    """Refuse what does not have one dense page at the start of each row."""
+    tensor = paged.tensor
+    if tensor.dim() != 2 or tensor.element_size() != 1 or tensor.stride(1) != 1:
+        shape = f"{tensor.dtype} {tuple(tensor.shape)}"
+        raise LayoutRefused(f"expected a 2-D int8 tensor with dense rows, got {shape}")
+    if not 0 < paged.page_bytes <= tensor.shape[1]:
+        raise LayoutRefused(f"page of {paged.page_bytes} bytes does not fit a row of {tensor.shape[1]} bytes")
+
+
+def runs_of(block_ids: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Runs of neighbouring blocks: (place in the list, first block, count)."""
+    runs: list[tuple[int, int, int]] = []
+    begin = 0
+    for at in range(1, len(block_ids) + 1):
+        if at == len(block_ids) or block_ids[at] != block_ids[at - 1] + 1:
+            runs.append((begin, block_ids[begin], at - begin))
+            begin = at
+    return runs
 
 
 class DeviceCopier(Protocol):
