@@ -1,0 +1,82 @@
+"""What must hold after each event, each with a name. Owns the checks; changes nothing."""
+
+from collections import Counter
+
+from blockyard.common.errors import BlockyardError
+from blockyard.common.fencing import Epoch
+from blockyard.leader.core.membership import Membership
+from blockyard.leader.core.ownership import ALL_TIERS, TIER_BITS, Ownership
+from blockyard.leader.core.settings import LeaderSettings
+
+
+class InvariantBroken(BlockyardError):
+    """A bug in the leader: `name` is the invariant, `detail` what was found."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(f"invariant {name} is broken: {detail}")
+        self.name = name
+        self.detail = detail
+
+
+def check_members(
+    members: Membership, index: Ownership, epoch: Epoch | None, settings: LeaderSettings
+) -> None:
+    """Members, links and holders agree with one another."""
+    for link, member in members.by_link.items():
+        _require(
+            "one-link-per-member", member.link == link, f"link {link} leads to {member.node}, {member.link}"
+        )
+        _require(
+            "claims-of-members", members.by_node.get(member.node) is member, f"{member.node} is replaced"
+        )
+    linked = sum(member.link is not None for member in members)
+    _require(
+        "one-link-per-member", linked == len(members.by_link), f"{linked} of {len(members.by_link)} links"
+    )
+    _require("leader-only-links", epoch is not None or not members.links, f"{members.links} links, no epoch")
+    _require("bounded-queues", members.links <= settings.max_workers, f"{members.links} links")
+    for waiting in members.waiting.values():
+        registered = members.by_node.get(waiting.hello.node)
+        overtaken = registered is not None and registered.incarnation >= waiting.hello.incarnation
+        _require("bounded-wait", not overtaken, f"{waiting.hello.node} waits for what is registered")
+
+    known, shown = index.holders()
+    wanted_shown = {member.claims.holder.id for member in members}
+    _require(
+        "incarnation-scoped-claims", set(shown) == wanted_shown, f"{set(shown) ^ wanted_shown} are shown"
+    )
+    collecting = {member.claims.collecting.holder.id for member in members if member.claims.collecting}
+    _require(
+        "incarnation-scoped-claims", set(known) == wanted_shown | collecting, "a holder without an owner"
+    )
+    for member in members:
+        claims = member.claims
+        _require("acks-are-of-applied", claims.acked <= claims.applied, f"{member.node}: ack {claims.acked}")
+        _require("claims-need-a-link", not claims.collecting or member.link is not None, member.node)
+
+
+def check_books(index: Ownership) -> None:
+    """Each key has sorted, distinct placements with a tier, and each holder counts its own."""
+    known, _ = index.holders()
+    copies: Counter[int] = Counter()
+    for key, held in index.entries():
+        holders = [placement >> TIER_BITS for placement in held]
+        name = f"key {key.hex()} is held by {held}"
+        _require("books-balance", bool(held) and all(placement & ALL_TIERS for placement in held), name)
+        _require("one-visible-copy-per-key", holders == sorted(set(holders)), name)
+        copies.update(holders)
+    for number, holder in known.items():
+        _require(
+            "books-balance",
+            holder.copies == copies[number],
+            f"{holder.node} counts {holder.copies}, has {copies[number]}",
+        )
+    remains = set(copies) - set(known)
+    _require(
+        "books-balance", not (index.swept and remains), f"holders {remains} are gone, their placements not"
+    )
+
+
+def _require(name: str, holds: bool, detail: str) -> None:
+    if not holds:
+        raise InvariantBroken(name, detail)

@@ -1,0 +1,286 @@
+"""The leader's machine: events in, instructions out. The only file that changes state across the parts.
+
+Owns who is admitted, whose claims count, and what each event sets off. Must never know sockets, etcd or a
+clock.
+
+A worker's claims count from its first snapshot until its registration ends. While its link is down they
+stand, marked stale; past the grace they are forgotten. Leadership lost closes every link but keeps the
+claims: who leads again in the same cluster goes on where each worker's stream stood. A new cluster uid, or
+an epoch that went back, means that etcd was wiped or restored: then every claim is forgotten and the list
+of workers is awaited anew.
+"""
+
+from collections.abc import Sequence
+
+from blockyard.common.fencing import Epoch
+from blockyard.common.identity import Key
+from blockyard.common.messages import cluster as wire
+from blockyard.common.metrics.counters import Counters
+from blockyard.leader.core import admission, events, invariants
+from blockyard.leader.core.instructions import CloseLink, Instruction, SendTo
+from blockyard.leader.core.journal import Journal, Transition
+from blockyard.leader.core.matching import Prefix, longest_prefixes
+from blockyard.leader.core.membership import Member, Membership, Waiting
+from blockyard.leader.core.ownership import Ownership
+from blockyard.leader.core.rebuild import Claims, TooManyKeys, Unexpected
+from blockyard.leader.core.settings import LeaderSettings
+from blockyard.leader.core.views import Degradation, EngineView, Holding, WorkerView
+
+
+class LeaderCore:
+    """`handle` each event with monotonic seconds and carry the instructions out in order."""
+
+    def __init__(
+        self, settings: LeaderSettings, counters: Counters | None = None, started: float = 0.0
+    ) -> None:
+        self.settings = settings
+        self.counters = counters or Counters("leader")
+        self.epoch: Epoch | None = None
+        self.members = Membership()
+        self.index = Ownership()
+        self._journal = Journal(settings.journal_changes)
+        self._latest: Epoch | None = None
+        self._unlisted_since: float | None = started
+
+    def handle(self, now: float, event: events.Event) -> list[Instruction]:
+        """What is to be done about one event."""
+        match event:
+            case events.Received(link, message):
+                return self._received(now, link, message)
+            case events.LinkOpened(link, hello):
+                return self._opened(now, link, hello)
+            case events.LinkClosed(link):
+                return self._closed(now, link)
+            case events.WorkerRegistered():
+                return self._registered(now, event)
+            case events.WorkerUnregistered(node, incarnation):
+                return self._unregistered(now, node, incarnation)
+            case events.WorkersListed(workers):
+                return self._listed(now, workers)
+            case events.BecameLeader(epoch):
+                return self._became_leader(now, epoch)
+            case events.LostLeadership():
+                return self._lost_leadership(now)
+            case events.Tick():
+                return self._tick(now)
+
+    def validate(self) -> None:
+        """Raise InvariantBroken if anything is not as it must be; takes time in proportion to the index."""
+        invariants.check_members(self.members, self.index, self.epoch, self.settings)
+        invariants.check_books(self.index)
+
+    def story(self, key: Key) -> list[Transition]:
+        """The remembered claims on a key, the oldest first."""
+        return self._journal.story(key)
+
+    # What the faces ask.
+
+    @property
+    def partial(self) -> bool:
+        """True while some member's claims are not all known, so that a missing key proves nothing."""
+        return self._unlisted_since is not None or any(not member.claims.in_step for member in self.members)
+
+    def where(self, key: Key) -> list[Holding]:
+        """Who holds a key, by node."""
+        holdings = []
+        for node, tiers in self.index.where(key):
+            member = self.members.by_node[node]
+            holdings.append(Holding(node, member.incarnation, tiers, member.link is None))
+        return sorted(holdings, key=lambda holding: holding.node)
+
+    def match(self, keys: Sequence[Key]) -> list[Prefix]:
+        """Longest prefix per node and tier."""
+        return longest_prefixes(self.index, keys)
+
+    def workers(self) -> list[WorkerView]:
+        """All members, by node."""
+        return [_view(self.members.by_node[node]) for node in sorted(self.members.by_node)]
+
+    def degraded(self) -> list[Degradation]:
+        """What makes answers less than whole now."""
+        found = []
+        if self._unlisted_since is not None:
+            found.append(
+                Degradation("membership", "etcd's list of workers is not read yet", self._unlisted_since)
+            )
+        for member in self.members:
+            if member.link is None:
+                found.append(Degradation("worker-lost", f"worker {member.node} has no link", member.since))
+            elif member.behind_since is not None:
+                detail = f"worker {member.node} owes a part of its claims"
+                found.append(Degradation("worker-partial", detail, member.behind_since))
+        return found
+
+    # Leadership and membership.
+
+    def _became_leader(self, now: float, epoch: Epoch) -> list[Instruction]:
+        known = self._latest
+        if known is not None and (epoch.cluster_uid != known.cluster_uid or epoch.number < known.number):
+            for member in self.members:
+                member.claims.forget()
+            self._unlisted_since = now
+        self.epoch = self._latest = epoch
+        return []
+
+    def _lost_leadership(self, now: float) -> list[Instruction]:
+        self.epoch = None
+        done = [self._cut(now, member, "not-leader") for member in self.members if member.link is not None]
+        done += [CloseLink(link, "not-leader") for link in self.members.waiting]
+        self.members.waiting.clear()
+        return [*done]
+
+    def _listed(self, now: float, workers: Sequence[events.WorkerRegistered]) -> list[Instruction]:
+        listed = {worker.node: worker.incarnation for worker in workers}
+        done: list[Instruction] = []
+        for member in list(self.members):
+            # Also one that is newer than listed: the store it was registered in is no more.
+            if listed.get(member.node) != member.incarnation:
+                done += self._unregistered(now, member.node, member.incarnation)
+        for worker in workers:
+            done += self._registered(now, worker)
+        self._unlisted_since = None
+        return done
+
+    def _registered(self, now: float, worker: events.WorkerRegistered) -> list[Instruction]:
+        done: list[Instruction] = []
+        member = self.members.by_node.get(worker.node)
+        if member is not None and worker.incarnation > member.incarnation:
+            done += self._unregistered(now, member.node, member.incarnation)
+            member = None
+        if member is None:
+            claims = Claims(worker.node, self.index, self._journal, self.counters, self.settings)
+            member = Member(worker.node, worker.incarnation, worker.info, claims, now)
+            self.members.add(member)
+        elif worker.incarnation == member.incarnation:
+            member.info = worker.info
+        for link in self.members.arrivals(worker.node, member.incarnation):
+            done += self._opened(now, link, self.members.waiting.pop(link).hello)
+        return done
+
+    def _unregistered(self, now: float, node: str, incarnation: int) -> list[Instruction]:
+        member = self.members.by_node.get(node)
+        if member is None or incarnation < member.incarnation:
+            return []
+        done: list[Instruction] = []
+        if member.link is not None:
+            done.append(self._cut(now, member, "unregistered"))
+        member.claims.drop()
+        self.members.remove(member)
+        return done
+
+    # Links.
+
+    def _opened(self, now: float, link: int, hello: wire.WorkerHello) -> list[Instruction]:
+        refused = admission.refusal(hello, self.epoch, self.members.links, self.settings)
+        if refused is not None or self.epoch is None:
+            return [SendTo(link, refused), CloseLink(link, refused.code)] if refused else []
+        member = self.members.by_node.get(hello.node)
+        if member is None or hello.incarnation > member.incarnation:
+            self.members.waiting[link] = Waiting(hello, now)
+            return []
+        if hello.incarnation < member.incarnation:
+            refused = admission.outdated(hello, member.incarnation)
+            return [SendTo(link, refused), CloseLink(link, refused.code)]
+        done: list[Instruction] = []
+        if member.link is not None:
+            done.append(self._cut(now, member, "replaced"))
+        self.members.connect(member, link, hello, now)
+        expect = member.claims.resume(now, hello.next_seq)
+        welcome = wire.LinkWelcome(
+            wire.PROTOCOL_MAX, self.settings.version, self.epoch.cluster_uid, self.epoch.number, expect
+        )
+        return [*done, SendTo(link, welcome)]
+
+    def _closed(self, now: float, link: int) -> list[Instruction]:
+        self.members.waiting.pop(link, None)
+        member = self.members.by_link.get(link)
+        if member is not None:
+            self.members.cut(member, now)
+        return []
+
+    def _cut(self, now: float, member: Member, reason: str) -> CloseLink:
+        link = self.members.cut(member, now)
+        assert link is not None
+        return CloseLink(link, reason)
+
+    def _received(self, now: float, link: int, message: wire.FromWorker) -> list[Instruction]:
+        member = self.members.by_link.get(link)
+        if member is None:
+            # Cut a moment ago, or still waiting: nothing of it counts yet.
+            return []
+        try:
+            answer = self._claimed(now, member, message)
+        except Unexpected:
+            self.counters.add("blockyard_leader_frames_refused_total", reason="unexpected")
+            return []
+        except TooManyKeys:
+            member.claims.forget()
+            return [self._cut(now, member, "too-many-keys")]
+        return [] if answer is None else [SendTo(link, answer)]
+
+    def _claimed(self, now: float, member: Member, message: wire.FromWorker) -> wire.ToWorker | None:
+        match message:
+            case wire.Delta():
+                return member.claims.delta(now, message)
+            case wire.SnapshotBegin():
+                member.claims.begin(now, message)
+                return None
+            case wire.SnapshotPart():
+                return member.claims.part(now, message)
+            case wire.SnapshotEnd():
+                return member.claims.end(now, message)
+            case wire.WorkerStats():
+                member.stats = message
+                return None
+            case wire.Ping(number):
+                return wire.Pong(number)
+            case wire.WorkerHello():
+                raise Unexpected("a second hello")
+
+    # Time.
+
+    def _tick(self, now: float) -> list[Instruction]:
+        done: list[Instruction] = []
+        for member in self.members:
+            done += self._tick_member(now, member)
+        for link, waiting in list(self.members.waiting.items()):
+            if now - waiting.since >= self.settings.registration_wait:
+                del self.members.waiting[link]
+                refused = admission.unregistered(waiting.hello, self.settings.registration_wait)
+                done += [SendTo(link, refused), CloseLink(link, refused.code)]
+        self.index.sweep(self.settings.sweep_keys)
+        return done
+
+    def _tick_member(self, now: float, member: Member) -> list[Instruction]:
+        claims = member.claims
+        if claims.in_step:
+            member.behind_since = None
+        elif member.behind_since is None:
+            member.behind_since = now
+        if member.link is None:
+            if now - member.since >= self.settings.claim_grace and (claims.based or claims.holder.copies):
+                claims.forget()
+            return []
+        done: list[Instruction] = []
+        if claims.acked < claims.applied:
+            claims.acked = claims.applied
+            done.append(SendTo(member.link, wire.Ack(claims.applied)))
+        if (resync := claims.overdue(now)) is not None:
+            done.append(SendTo(member.link, resync))
+        return done
+
+
+def _view(member: Member) -> WorkerView:
+    stats = member.stats
+    return WorkerView(
+        node=member.node,
+        incarnation=member.incarnation,
+        info=member.info,
+        state=member.state,
+        since=member.since,
+        keys=member.claims.holder.copies,
+        applied_seq=member.claims.applied,
+        used_bytes=stats.used_bytes if stats else None,
+        pool_bytes=stats.pool_bytes if stats else None,
+        engines=tuple(EngineView(*engine) for engine in stats.engines) if stats else (),
+    )

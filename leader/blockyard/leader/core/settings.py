@@ -1,0 +1,32 @@
+"""The machine's limits and waits, each with its rule for when it is reached. Owns no behaviour."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderSettings:
+    """Times in seconds."""
+
+    cluster: str
+    version: str
+
+    max_workers: int = 1024
+    """Links of members and of those that wait; a further one is refused as busy."""
+
+    registration_wait: float = 5.0
+    """A hello may overtake etcd's watch; a link whose registration has not shown by then is refused."""
+
+    claim_grace: float = 60.0
+    """How long a registered worker without a link keeps its claims; then its keys count as unknown."""
+
+    resync_patience: float = 5.0
+    """A resync that brought nothing for so long is asked for again, as a snapshot."""
+
+    max_keys_per_worker: int = 20_000_000
+    """A worker that claims more is cut off: it would take the memory of the others' claims."""
+
+    sweep_keys: int = 20_000
+    """Keys looked at per Tick to drop placements of retired holders."""
+
+    journal_changes: int = 50_000
+    """Changes remembered for `story`; the oldest go first."""

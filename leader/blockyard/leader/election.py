@@ -1,0 +1,133 @@
+"""The election: one key in etcd that at most one leader holds, and the cluster's uid.
+
+Owns when this process may act as leader. Must never know what a leader does.
+The epoch is the key's create-revision; whoever makes the key first in an empty etcd also writes the uid.
+"""
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from blockyard.common.etcd import (
+    EtcdClient,
+    EtcdError,
+    Held,
+    KeyValue,
+    LeasedKey,
+    LeaseTerms,
+    NotHeld,
+    Waiting,
+)
+from blockyard.common.etcd import KeyState as ElectionState
+from blockyard.common.fencing import Epoch
+
+UID_BYTES = 16
+_RETRY_S = 0.3
+
+log = logging.getLogger(__name__)
+
+
+class LeaderRecord(msgspec.Struct, frozen=True):
+    """What the election key says of the leader: where workers link and where HTTP is served."""
+
+    node: str
+    link: str
+    http: str
+    version: str
+
+
+class Election:
+    """Campaigns while `run` runs. `on_lead` and `on_lost` are called on the loop, in turns."""
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        prefix: str,
+        record: LeaderRecord,
+        ttl_s: int,
+        *,
+        alive: Callable[[], bool],
+        on_lead: Callable[[Epoch], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        self._client = client
+        self._uid_key = f"{prefix}/uid"
+        self._on_lead = on_lead
+        self._on_lost = on_lost
+        self._changed = asyncio.Event()
+        self._key = LeasedKey(
+            client,
+            f"{prefix}/leader",
+            msgspec.json.encode(record),
+            terms=LeaseTerms(ttl_s, ttl_s / 4),
+            alive=alive,
+            on_change=self._note,
+        )
+
+    def holds(self, now: float) -> bool:
+        """Whether the key is certainly ours at `now`, by this process's own monotonic clock."""
+        return self._key.held(now)
+
+    @property
+    def other(self) -> LeaderRecord | None:
+        """The leader that this process stands by for, as far as known."""
+        state = self._key.state
+        return _record(state.holder) if isinstance(state, Waiting) else None
+
+    async def run(self) -> None:
+        """Campaign until cancelled; then the key is given up, so that a standby takes over at once."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._key.run(), name="election key")
+            tasks.create_task(self._announce_tenures(), name="election tenures")
+
+    def _note(self, state: ElectionState) -> None:
+        self._changed.set()
+        match state:
+            case Held(create_revision):
+                log.info("holds the election key, epoch %d", create_revision)
+            case Waiting(holder):
+                log.info("stands by for %s", _record(holder) or holder.value)
+                self._on_lost("another process leads")
+            case NotHeld(reason):
+                log.warning("does not hold the election key: %s", reason)
+                self._on_lost(reason)
+
+    async def _announce_tenures(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            state = self._key.state
+            if not isinstance(state, Held):
+                continue
+            try:
+                uid = await self._cluster_uid()
+            except EtcdError as error:
+                log.warning("cannot read the cluster uid: %s", error)
+                self._changed.set()
+                await asyncio.sleep(_RETRY_S)
+                continue
+            if self._key.state == state and self._key.held(time.monotonic()):
+                self._on_lead(Epoch(uid, state.create_revision))
+
+    async def _cluster_uid(self) -> bytes:
+        """The uid in etcd, written now if there is none."""
+        fresh = secrets.token_hex(UID_BYTES).encode()
+        _, found = await self._client.keys.create_if_absent(self._uid_key, fresh)
+        try:
+            uid = bytes.fromhex(found.value.decode())
+        except ValueError:
+            uid = b""
+        if len(uid) != UID_BYTES:
+            raise EtcdError(f"{self._uid_key} is {found.value!r}; right: {2 * UID_BYTES} hex digits")
+        return uid
+
+
+def _record(kv: KeyValue) -> LeaderRecord | None:
+    try:
+        return msgspec.json.decode(kv.value, type=LeaderRecord)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,157 @@
+"""The cluster's face over HTTP: routes, status codes and limits.
+
+Owns what is answered when: only the leader answers for the cluster, a standby names the leader. Every error
+is JSON with one line. Must never change the machine.
+"""
+
+import socket
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from blockyard.common.metrics.exposition import render
+from blockyard.leader import answers
+from blockyard.leader.answers import BadQuery, Json
+from blockyard.leader.service import Service
+
+_BODY_PER_KEY = 72
+_BODY_BASE = 4096
+_ROUTES = ("/v1/match", "/v1/where", "/v1/workers", "/metrics", "/healthz", "/readyz")
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class MatchQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Body of POST /v1/match."""
+
+    keys: list[str]
+
+
+class Faces:
+    """The application; `registry` holds what /metrics shows."""
+
+    def __init__(self, service: Service, registry: CollectorRegistry) -> None:
+        self._service = service
+        self._registry = registry
+        self._max_keys = service.config.match_max_keys
+        self._max_body = _BODY_BASE + _BODY_PER_KEY * self._max_keys
+
+    def application(self) -> web.Application:
+        """All routes, with bodies bounded by the largest match query allowed."""
+        application = web.Application(middlewares=[self._as_json], client_max_size=self._max_body)
+        application.add_routes(
+            [
+                web.get("/v1/workers", self._workers),
+                web.get("/v1/where", self._where),
+                web.get("/v1/match", self._match_query),
+                web.post("/v1/match", self._match_body),
+                web.get("/metrics", self._metrics),
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+            ]
+        )
+        return application
+
+    async def _workers(self, request: web.Request) -> web.Response:
+        self._require_leader()
+        return _json(answers.workers(self._service))
+
+    async def _where(self, request: web.Request) -> web.Response:
+        self._require_leader()
+        if "key" not in request.query:
+            raise BadQuery("key: must be given, as /v1/where?key=<64 hex digits>")
+        key = answers.parse_key(request.query["key"])
+        self._service.counters.add("blockyard_leader_where_lookups_total")
+        return _json(answers.where(self._service, key))
+
+    async def _match_query(self, request: web.Request) -> web.Response:
+        self._require_leader()
+        if "keys" not in request.query:
+            raise BadQuery("keys: must be given, as /v1/match?keys=<64 hex digits>,…")
+        return self._match(request.query["keys"].split(","))
+
+    async def _match_body(self, request: web.Request) -> web.Response:
+        self._require_leader()
+        try:
+            query = msgspec.json.decode(await request.read(), type=MatchQuery)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadQuery(f'body: must be {{"keys": ["<64 hex digits>", …]}}: {error}') from None
+        return self._match(query.keys)
+
+    def _match(self, texts: list[str]) -> web.Response:
+        # Leadership may have gone while the body came in.
+        self._require_leader()
+        keys = answers.parse_keys(texts, self._max_keys)
+        self._service.counters.add("blockyard_leader_match_keys_total", len(keys))
+        return _json(answers.match(self._service, keys))
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        body, content_type = render(self._registry)
+        return web.Response(body=body, headers={"Content-Type": content_type})
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return _json({"alive": True, "version": self._service.version})
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        answer = answers.readiness(self._service)
+        return _json(answer, 200 if answer["ready"] else 503)
+
+    def _require_leader(self) -> None:
+        if not self._service.leading():
+            raise _StandsBy
+
+    @web.middleware
+    async def _as_json(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Every failure is an answer with one line, and every answer is counted."""
+        response: web.StreamResponse
+        try:
+            response = await handler(request)
+        except BadQuery as error:
+            response = _error(400, str(error))
+        except _StandsBy:
+            response = self._standby_answer()
+        except web.HTTPRequestEntityTooLarge:
+            response = _error(
+                413, f"body: larger than {self._max_body} bytes, enough for {self._max_keys} keys"
+            )
+        except web.HTTPException as error:
+            response = _error(
+                error.status, f"{request.method} {request.path[:200]}: {error.reason}", error.headers
+            )
+        route = request.path if request.path in _ROUTES else "other"
+        self._service.counters.add(
+            "blockyard_leader_http_requests_total", route=route, code=f"{response.status // 100}xx"
+        )
+        return response
+
+    def _standby_answer(self) -> web.Response:
+        leader = answers.other_leader(self._service)
+        if leader is None:
+            return _json({"error": f"no leader is known: {self._service.lost_reason}", "leader": None}, 503)
+        return _json({"error": f"not the leader; ask {leader['http']}", "leader": leader}, 503)
+
+
+class _StandsBy(Exception):
+    """This process does not lead at the moment."""
+
+
+async def serve(application: web.Application, listener: socket.socket) -> web.AppRunner:
+    """Serve on a listening socket; returns what to clean up in the end."""
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=2.0)
+    await runner.setup()
+    await web.SockSite(runner, listener).start()
+    return runner
+
+
+def _json(answer: Json, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(answer), status=status, content_type="application/json")
+
+
+def _error(status: int, line: str, headers: object = None) -> web.Response:
+    response = _json({"error": line}, status)
+    allow = getattr(headers, "get", lambda _: None)("Allow")
+    if allow:
+        response.headers["Allow"] = allow
+    return response

@@ -1,0 +1,150 @@
+"""A real leader in a process of its own, for tests. Owns the process, its log and the rough handling of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_START_TIMEOUT_S = 20.0
+_STOP_TIMEOUT_S = 15.0
+
+_PROGRAM = """
+import sys
+from blockyard.common.config import load_leader
+from blockyard.leader.main import run
+sys.exit(run(load_leader(dict(zip(sys.argv[1::2], sys.argv[2::2])), None)))
+"""
+
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class LeaderProcess:
+    """`with LeaderProcess(etcd.endpoint, "a") as leader:` gives a leader that serves HTTP at `leader.http`."""
+
+    def __init__(
+        self, etcd: str, node: str, *, cluster: str = "test", lease_ttl: str = "2s", **flags: str
+    ) -> None:
+        self._flags = {
+            "etcd": etcd,
+            "cluster": cluster,
+            "node_id": node,
+            "listen": "127.0.0.1:0",
+            "http_listen": "127.0.0.1:0",
+            "insecure": "true",
+            "lease_ttl": lease_ttl,
+        } | flags
+        handle, name = tempfile.mkstemp(prefix=f"blockyard-leader-{node}-", suffix=".log")
+        self._log = Path(name)
+        open(handle, "wb").close()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.node = node
+        self.link = ""
+        self.http = ""
+
+    def __enter__(self) -> LeaderProcess:
+        try:
+            self.start()
+        except BaseException:
+            self._clean_up()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clean_up()
+
+    def start(self) -> None:
+        """Start, again after a kill, and wait until it listens."""
+        said = len(self.log())
+        words = [word for pair in self._flags.items() for word in pair]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen([sys.executable, "-c", _PROGRAM, *words], stdout=log, stderr=log)
+        found = wait_for(lambda: self._listening(said), _START_TIMEOUT_S, "the leader listens", self.log)
+        self.link, self.http = found[1], found[2]
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye to etcd or to anyone."""
+        process = self._running()
+        process.kill()
+        process.wait(_STOP_TIMEOUT_S)
+        self._process = None
+
+    def terminate(self) -> int:
+        """SIGTERM; returns the exit code."""
+        process = self._running()
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(_STOP_TIMEOUT_S)
+        self._process = None
+        return code
+
+    @property
+    def running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def get(self, path: str, body: bytes | None = None) -> tuple[int, Any]:
+        """Status and JSON (or text, of /metrics) of a GET, or of a POST when there is a body."""
+        request = urllib.request.Request(f"http://{self.http}{path}", data=body)
+        try:
+            with _opener.open(request, timeout=10) as answer:
+                return answer.status, _content(answer.headers["Content-Type"], answer.read())
+        except urllib.error.HTTPError as error:
+            return error.code, _content(error.headers["Content-Type"], error.read())
+
+    def leads(self) -> bool:
+        """Whether it answers as leader."""
+        return self.get("/readyz")[0] == 200
+
+    def wait_leads(self, timeout: float = 20.0) -> None:
+        """Wait until it answers as leader."""
+        wait_for(self.leads, timeout, f"{self.node} leads", self.log)
+
+    def log(self) -> str:
+        """Everything it has said."""
+        return self._log.read_text(errors="replace")
+
+    def _listening(self, said: int) -> re.Match[str] | None:
+        if not self.running:
+            raise RuntimeError(f"the leader ended:\n{self.log()}")
+        return re.search(r"links at (\S+), HTTP at (\S+)", self.log()[said:])
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the leader is not running"
+        return self._process
+
+    def _clean_up(self) -> None:
+        if self._process is not None:
+            self.kill()
+        self._log.unlink(missing_ok=True)
+
+
+def wait_for(
+    found: Callable[[], T | None], timeout: float, what: str, detail: Callable[[], str] = lambda: ""
+) -> T:
+    """Ask until the answer is true and return it; after `timeout` seconds it is an error."""
+    deadline = time.monotonic() + timeout
+    while True:
+        answer = found()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:g} s: {what}\n{detail()[-4000:]}")
+        time.sleep(0.03)
+
+
+def _content(kind: str, body: bytes) -> Any:
+    return json.loads(body) if kind.startswith("application/json") else body.decode()
