@@ -1,8 +1,8 @@
-"""The roots of Blockyard's typed errors. Owns two classes; knows nothing of what can go wrong in any one part."""
+"""The roots of Blockyard's typed errors. Owns two classes; never knows what can go wrong in any one part."""
 
 
 class BlockyardError(Exception):
-    """Anything Blockyard itself reports as wrong; the message names the thing, its value and what would be right."""
+    """Anything Blockyard reports as wrong; the message names the thing, its value and what would be right."""
 
 
 class ConfigError(BlockyardError):

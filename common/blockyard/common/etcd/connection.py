@@ -1,5 +1,5 @@
-"""Requests to a set of etcd endpoints. Owns the channels, which endpoint is current, rotation, deadlines and the
-meaning of gRPC's status codes; never knows what a request is for."""
+"""Requests to a set of etcd endpoints. Owns the channels, which endpoint is current, rotation, deadlines and
+the meaning of gRPC's status codes; never knows what a request is for."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ _METADATA = (("hasleader", "true"),)
 _OPTIONS = (
     # etcd closes connections that are pinged more often than every 5 s.
     ("grpc.keepalive_time_ms", 6_000),
+    # gRPC versions differ in which of the two bounds the wait for a ping's answer (the second is 60 s unset).
     ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.http2.ping_timeout_ms", 3_000),
     ("grpc.http2.max_pings_without_data", 0),
     # Left alone, a channel to a dead endpoint fails without trying for up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -78,7 +80,7 @@ class Connection:
     async def call(
         self, method: Method[Request, Response], request: Request, *, timeout_s: float | None = None
     ) -> Response:
-        """Send one request and return its one answer, from whichever endpoint gives it within the deadline."""
+        """Send one request; return the answer of whichever endpoint gives one within the deadline."""
         total_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + total_s
         backoff = backoffs()
@@ -96,17 +98,18 @@ class Connection:
             if tried % len(self.endpoints) == 0:
                 await asyncio.sleep(max(0.0, min(next(backoff), deadline - time.monotonic())))
         raise EtcdUnavailable(
-            f"etcd {method.path}: no answer from {', '.join(self.endpoints)} within {total_s:g} s; last: {reason}"
+            f"etcd {method.path}: no answer from {', '.join(self.endpoints)} within {total_s:g} s; "
+            f"last: {reason}"
         )
 
     def open_stream(
         self, method: Method[Request, Response], endpoint: str, *, timeout_s: float
     ) -> grpc.aio.StreamStreamCall[Request, Response]:
-        """Start a two-way stream to one endpoint. Its owner reads it, cancels it and sees gRPC's own errors."""
+        """Start a two-way stream to one endpoint. Its owner reads and cancels it and sees gRPC's errors."""
         multi = self._channel(endpoint).stream_stream(
             method.path,
-            request_serializer=method.request.SerializeToString,
-            response_deserializer=method.response.FromString,
+            request_serializer=method.encode,
+            response_deserializer=method.decode,
         )
         return multi(timeout=timeout_s, metadata=_METADATA)
 
@@ -122,8 +125,8 @@ class Connection:
             return await self._exchange_once(method, request, endpoint, timeout_s)
         multi = self._channel(endpoint).unary_unary(
             method.path,
-            request_serializer=method.request.SerializeToString,
-            response_deserializer=method.response.FromString,
+            request_serializer=method.encode,
+            response_deserializer=method.decode,
         )
         return await multi(request, timeout=timeout_s, metadata=_METADATA)
 
@@ -144,7 +147,7 @@ class Connection:
         raise await stream_failure(stream)
 
     def _absorb(self, method: Method[Request, Response], endpoint: str, error: grpc.aio.AioRpcError) -> str:
-        """Rotate after a failure that another endpoint may not have; raise any other. Returns what happened."""
+        """Rotate after a failure that another endpoint may not have, and describe it; raise any other."""
         meaning = meaning_of(error, f"etcd {method.path} at {endpoint}")
         if not isinstance(meaning, EtcdUnavailable):
             raise meaning from None

@@ -17,7 +17,7 @@ _RIGHT = "right: host:port, several separated by commas, e.g. 10.0.0.1:2379,10.0
 
 @dataclass(frozen=True, slots=True)
 class EtcdTls:
-    """PEM files. `ca` verifies etcd; `cert` and `key` (both or neither) are our identity, by the certificate's CN."""
+    """PEM files. `ca` verifies etcd; `cert` and `key` (both or neither) say who we are, by the CN."""
 
     ca: Path
     cert: Path | None = None

@@ -1,4 +1,4 @@
-"""How talking to etcd can fail. Owns the typed errors; the gRPC status codes behind them stay in `connection`."""
+"""How talking to etcd can fail. Owns the typed errors; gRPC's status codes stay in `connection`."""
 
 from blockyard.common.errors import BlockyardError
 

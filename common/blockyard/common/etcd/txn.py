@@ -1,5 +1,5 @@
-"""The words of a transaction: comparisons, operations and their results, as frozen values. Owns their translation
-to and from the wire; never performs a request."""
+"""The words of a transaction: comparisons, operations and their results, as frozen values. Owns their
+translation to and from the wire; never performs a request."""
 
 from __future__ import annotations
 

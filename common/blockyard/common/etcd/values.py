@@ -1,5 +1,5 @@
-"""What etcd holds, as frozen values: keys as text, values as bytes. Owns the translation from the wire messages
-and the rule by which a prefix becomes a range; never performs a request."""
+"""What etcd holds, as frozen values: keys as text, values as bytes. Owns the translation from wire
+messages and the rule by which a prefix becomes a range; never performs a request."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class KeyValue:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The keys of a range as they stood at `revision`; a watch from `revision + 1` continues it without a gap."""
+    """The keys of a range as they stood at `revision`; a watch from `revision + 1` goes on without a gap."""
 
     revision: int
     kvs: tuple[KeyValue, ...]

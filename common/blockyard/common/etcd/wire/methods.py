@@ -24,10 +24,18 @@ class Method(Generic[Request, Response]):
     replay_safe: bool
     streams: bool = False
 
+    def encode(self, request: Request) -> bytes:
+        return self.request.SerializeToString(request)
+
+    def decode(self, data: bytes) -> Response:
+        return self.response.FromString(data)
+
 
 RANGE = Method("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse, replay_safe=True)
 PUT = Method("/etcdserverpb.KV/Put", pb.PutRequest, pb.PutResponse, replay_safe=False)
-DELETE = Method("/etcdserverpb.KV/DeleteRange", pb.DeleteRangeRequest, pb.DeleteRangeResponse, replay_safe=False)
+DELETE = Method(
+    "/etcdserverpb.KV/DeleteRange", pb.DeleteRangeRequest, pb.DeleteRangeResponse, replay_safe=False
+)
 TXN = Method("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse, replay_safe=False)
 # A grant whose answer was lost leaves a lease that nobody renews: it expires by itself.
 LEASE_GRANT = Method(
@@ -43,6 +51,4 @@ LEASE_KEEP_ALIVE = Method(
     replay_safe=True,
     streams=True,
 )
-WATCH = Method(
-    "/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse, replay_safe=True, streams=True
-)
+WATCH = Method("/etcdserverpb.Watch/Watch", pb.WatchRequest, pb.WatchResponse, replay_safe=True, streams=True)

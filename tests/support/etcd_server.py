@@ -1,0 +1,178 @@
+"""A real etcd on free loopback ports, for tests. Owns the process and its data directory, and the rough
+handling of both: kill, restart on the same data, freeze, wipe."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+_START_TIMEOUT_S = 20.0
+_STOP_TIMEOUT_S = 10.0
+# Below the range from which the kernel takes the ports of outgoing connections.
+_PORTS = range(20_000, 32_000)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTls:
+    """etcd's own files; `ca` also verifies its clients, who must then show a certificate."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+
+class EtcdServer:
+    """`with EtcdServer() as etcd:` gives a server that answers at `etcd.endpoint` and is gone afterwards."""
+
+    def __init__(self, *, tls: ServerTls | None = None) -> None:
+        self._tls = tls
+        self._root = Path(tempfile.mkdtemp(prefix="blockyard-etcd-"))
+        self._client_port, self._peer_port, self._health_port = _free_ports(3)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"127.0.0.1:{self._client_port}"
+
+    def __enter__(self) -> EtcdServer:
+        try:
+            self.start()
+        except BaseException:
+            self._clean_up()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clean_up()
+
+    def start(self) -> None:
+        """Start, on the data of the last run if there was one, and wait until it serves."""
+        command = [*_die_with_us(), "etcd", *self._flags()]
+        with (self._root / "log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=_clean_environment())
+        self._wait_healthy(self._process)
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye to clients and nothing flushed."""
+        process = self._running()
+        process.kill()
+        process.wait(_STOP_TIMEOUT_S)
+        self._process = None
+
+    def freeze(self) -> None:
+        """Stop answering while all connections stay up."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._running().send_signal(signal.SIGCONT)
+
+    def wipe(self) -> None:
+        """Lose all data, as a restored or rebuilt cluster would have. The server must not be running."""
+        assert self._process is None
+        shutil.rmtree(self._root / "data")
+
+    def ctl(self, *arguments: str) -> str:
+        """Run etcdctl against this server (one without TLS), as another client would."""
+        result = subprocess.run(
+            ["etcdctl", "--endpoints", self.endpoint, *arguments],
+            env=_clean_environment() | {"ETCDCTL_API": "3"},
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=True,
+        )
+        return result.stdout
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "etcd is not running"
+        return self._process
+
+    def _flags(self) -> list[str]:
+        scheme = "https" if self._tls else "http"
+        client = f"{scheme}://{self.endpoint}"
+        peer = f"http://127.0.0.1:{self._peer_port}"
+        flags = {
+            "--name": "test",
+            "--data-dir": str(self._root / "data"),
+            "--listen-client-urls": client,
+            "--advertise-client-urls": client,
+            "--listen-peer-urls": peer,
+            "--initial-advertise-peer-urls": peer,
+            "--initial-cluster": f"test={peer}",
+            "--listen-metrics-urls": f"http://127.0.0.1:{self._health_port}",
+            # Halves the shortest lease that etcd grants, to 1 s.
+            "--heartbeat-interval": "50",
+            "--election-timeout": "500",
+        }
+        if self._tls:
+            flags |= {
+                "--cert-file": str(self._tls.cert),
+                "--key-file": str(self._tls.key),
+                "--trusted-ca-file": str(self._tls.ca),
+            }
+        pairs = [part for pair in flags.items() for part in pair]
+        return [*pairs, "--client-cert-auth"] if self._tls else pairs
+
+    def _wait_healthy(self, process: subprocess.Popen[bytes]) -> None:
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if process.poll() is not None:
+                break
+            try:
+                with opener.open(f"http://127.0.0.1:{self._health_port}/health", timeout=2) as answer:
+                    if b'"true"' in answer.read():
+                        return
+            except OSError:
+                time.sleep(0.05)
+        log = (self._root / "log").read_text(errors="replace")[-2000:]
+        raise RuntimeError(f"etcd did not become healthy (exit code {process.poll()}):\n{log}")
+
+    def _clean_up(self) -> None:
+        if self._process is not None:
+            self.kill()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+
+def _die_with_us() -> list[str]:
+    """Have the kernel end etcd with the test run, however that ends."""
+    return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+
+
+def _clean_environment() -> dict[str, str]:
+    """etcd and etcdctl read settings from the environment; those of whoever runs the tests are not meant."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("ETCD")}
+
+
+def unused_port() -> int:
+    """A loopback port on which nothing listens now."""
+    return _free_ports(1)[0]
+
+
+def _free_ports(count: int) -> list[int]:
+    held: list[socket.socket] = []
+    try:
+        while len(held) < count:
+            candidate = socket.socket()
+            try:
+                candidate.bind(("127.0.0.1", random.choice(_PORTS)))
+            except OSError:
+                candidate.close()
+                continue
+            held.append(candidate)
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
