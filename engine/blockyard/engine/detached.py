@@ -1,4 +1,4 @@
-"""Why an engine serves without its worker. Owns the bounded words that metrics carry, and what led to each."""
+"""Why an engine serves without its worker. Owns the bounded words that metrics carry, and their causes."""
 
 from typing import NamedTuple
 

@@ -90,7 +90,7 @@ class JobQueue:
             return results
 
     def take_unsaid(self) -> list[CopyJob]:
-        """Stores that ended without the worker knowing; at most MAX_QUEUED, older ones end by its deadline."""
+        """Stores that ended without the worker knowing; at most MAX_QUEUED, others by its deadline."""
         with self._changed:
             unsaid = list(self._unsaid)
             self._unsaid.clear()

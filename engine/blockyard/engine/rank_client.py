@@ -179,7 +179,7 @@ class RankClient:
         """Without a job: tell the worker of cancelled stores, and notice when it is gone."""
         try:
             for job in self._queue.take_unsaid():
-                link.done(job.job, "store", [CopyState.CANCELLED] * len(job.keys), 0, 0.0)
+                link.cancel(job)
             link.look()
         except Detached as trouble:
             self._detach(trouble.reason)

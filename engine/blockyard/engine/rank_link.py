@@ -23,8 +23,8 @@ from blockyard.engine.jobs import CopyJob, CopyKind
 from blockyard.engine.session import Session, hung_up
 
 RESOLVE_SECONDS: dict[CopyKind, float] = {"load": 0.25, "store": 1.0}
-STORE_WAIT_MS = 500
-"""How long the worker may hold a store's question until the scheduler's Fill has arrived."""
+STORE_WAIT_MS = 100
+"""How long the worker may hold a store's question until the scheduler's Fill, sent before, has arrived."""
 
 SEND_SECONDS = 0.25
 
@@ -51,10 +51,9 @@ class RankLink:
         self._link = session.link
         self._seq = 0
 
-    def resolve(self, job: CopyJob) -> list[Place]:
-        """Places of a job's keys; from now on this rank counts as copying to or from the OK ones."""
+    def resolve(self, job: CopyJob, wait_ms: int) -> list[Place]:
+        """Places of a job's keys; from now on, if any is OK, this rank counts as copying until `done`."""
         self._seq += 1
-        wait_ms = STORE_WAIT_MS if job.kind == "store" else 0
         self._send(Resolve(self._seq, job.job, job.kind, job.grant, b"".join(job.keys), wait_ms))
         answer = self._receive(RESOLVE_SECONDS[job.kind])
         if not isinstance(answer, Resolved) or (answer.seq, answer.job) != (self._seq, job.job):
@@ -68,6 +67,12 @@ class RankLink:
         """Say that nothing of this job is in flight any more."""
         message = StoreDone if kind == "store" else LoadDone
         self._send(message(job, bytes(states), copied, int(seconds * 1e6)))
+
+    def cancel(self, job: CopyJob) -> None:
+        """Give up a store that was never begun, so that its reserved slots are free at once."""
+        places = self.resolve(job, wait_ms=0)
+        if any(place.state is CopyState.OK for place in places):
+            self.done(job.job, job.kind, [CopyState.CANCELLED] * len(job.keys), 0, 0.0)
 
     def look(self) -> None:
         """Without waiting: raise Detached when the worker is gone or says that it closes."""

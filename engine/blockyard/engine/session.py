@@ -104,7 +104,7 @@ def _send_hello(sock: socket.socket, hello: Hello) -> None:
 
 
 def _receive_first(sock: socket.socket, deadline: float) -> tuple[bytes, list[int]]:
-    """The first frame's payload with the descriptors that came along; closes them if the frame is cut short."""
+    """The first frame's payload with the descriptors that came along; closes them if it is cut short."""
     descriptors: list[int] = []
     try:
         prefix = _receive_exactly(sock, PREFIX_BYTES, deadline, descriptors)

@@ -17,7 +17,7 @@ from blockyard.engine.detached import Detached
 from blockyard.engine.job_queue import QueuedJob
 from blockyard.engine.jobs import BlockRange, CopyResult
 from blockyard.engine.pool_map import PoolMap
-from blockyard.engine.rank_link import Place, RankLink
+from blockyard.engine.rank_link import STORE_WAIT_MS, Place, RankLink
 
 Verify = Literal["off", "sample", "always"]
 
@@ -62,12 +62,13 @@ class Transfer:
     def run(self, queued: QueuedJob) -> CopyResult:
         """The result, after the worker was told of it; raises Detached when the session is lost."""
         job = queued.job
-        places = self._link.resolve(job)
+        places = self._link.resolve(job, STORE_WAIT_MS if job.kind == "store" else 0)
         begun = time.perf_counter()
         states, copied = self._copy(queued, places)
         seconds = time.perf_counter() - begun
         self._result = CopyResult(job.job, job.kind, states, copied, seconds, self._unverified)
-        self._link.done(job.job, job.kind, states, copied, seconds)
+        if any(place.state is CopyState.OK for place in places):
+            self._link.done(job.job, job.kind, states, copied, seconds)
         return self._result
 
     def lost(self, queued: QueuedJob) -> CopyResult:

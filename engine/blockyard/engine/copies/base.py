@@ -47,7 +47,7 @@ def check_range(blocks: BlockRange, group: GroupPages) -> None:
     end = blocks.first_page + len(blocks.block_ids)
     if blocks.first_page < 0 or end > group.blocks_per_chunk:
         raise LayoutRefused(
-            f"pages {blocks.first_page} to {end} of a chunk that has {group.blocks_per_chunk} (group {group.group})"
+            f"group {group.group}: pages {blocks.first_page} to {end} of a chunk of {group.blocks_per_chunk}"
         )
 
 

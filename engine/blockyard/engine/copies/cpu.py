@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 
-from blockyard.engine.copies.base import GroupPages, PagedTensor, check_range, check_tensor, runs_of
+from blockyard.engine.copies.base import GroupPages, check_range, check_tensor, runs_of
+from blockyard.engine.copies.elements import ELEMENTS, widest
 from blockyard.engine.jobs import BlockRange
-
-_ELEMENTS = ((16, torch.complex128), (8, torch.int64), (2, torch.int16), (1, torch.int8))
 
 _MIN_RUN = 4
 """Mean length of runs of neighbouring blocks from which slices beat an index."""
@@ -48,7 +47,7 @@ class CpuCopier:
     def bind(self, pool: memoryview) -> None:
         """Use this pool from now on: one flat view of it per element width."""
         raw = torch.frombuffer(pool, dtype=torch.int8)
-        self._pool = {width: raw.view(element) for width, element in _ELEMENTS}
+        self._pool = {width: raw.view(element) for width, element in ELEMENTS}
 
     def unbind(self) -> None:
         """Drop every view of the pool."""
@@ -104,19 +103,12 @@ def _views(group: GroupPages) -> list[_Pages]:
     views = []
     start = 0
     for paged in group.tensors:
-        width, element = _widest(paged, start)
+        check_tensor(paged)
+        width, element = widest(paged, start)
         rows = paged.tensor[:, : paged.page_bytes].view(element)
         views.append(_Pages(rows, width, paged.page_bytes // width, start, paged.page_bytes))
         start += group.blocks_per_chunk * paged.page_bytes
     return views
-
-
-def _widest(paged: PagedTensor, start: int) -> tuple[int, Any]:
-    """The widest element that divides page, row distance, both places in memory and the place in the area."""
-    check_tensor(paged)
-    tensor = paged.tensor
-    sizes = (paged.page_bytes, tensor.stride(0), tensor.storage_offset(), tensor.data_ptr(), start)
-    return next((width, element) for width, element in _ELEMENTS if all(size % width == 0 for size in sizes))
 
 
 def _plan(block_ids: list[int]) -> list[tuple[int, int, int]] | Any:

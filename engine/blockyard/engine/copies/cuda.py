@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from blockyard.engine.copies.base import GroupPages, LayoutRefused, check_range, check_tensor
+from blockyard.engine.copies.elements import widest
 from blockyard.engine.jobs import BlockRange
 
 REGISTER_PIECE = 64 << 30
@@ -75,7 +76,7 @@ class CudaCopier:
         copied = 0
         with torch.cuda.stream(self._stream):
             for host, staged, rows, index in self._pieces(blocks, offset):
-                torch.index_select(rows, 0, index, out=staged)
+                torch.index_select(rows, 0, index, out=staged.view(rows.dtype))
                 host.copy_(staged, non_blocking=True)
                 copied += staged.numel()
         return copied
@@ -86,7 +87,7 @@ class CudaCopier:
         with torch.cuda.stream(self._stream):
             for host, staged, rows, index in self._pieces(blocks, offset):
                 staged.copy_(host, non_blocking=True)
-                rows.index_copy_(0, index, staged)
+                rows.index_copy_(0, index, staged.view(rows.dtype))
                 copied += staged.numel()
         return copied
 
@@ -104,7 +105,8 @@ class CudaCopier:
             first = start + blocks.first_page * size
             host = self._pool.narrow(0, first, count * size).view(count, size)
             staged = torch.empty((count, size), dtype=torch.int8, device=self._device)
-            yield host, staged, paged.tensor[:, :size], index
+            _, element = widest(paged, 0)
+            yield host, staged, paged.tensor[:, :size].view(element), index
             start += group.blocks_per_chunk * size
 
 
