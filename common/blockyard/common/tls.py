@@ -39,7 +39,5 @@ def _context(side: int, ca: Path, cert: Path, key: Path) -> ssl.SSLContext:
         context.load_verify_locations(ca)
         context.load_cert_chain(cert, key)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            f"TLS files {ca}, {cert}, {key}: {error}; right: PEM files that belong together"
-        ) from error
+        raise ConfigError(f"TLS files {ca}, {cert}, {key}: {error}; right: PEM files that belong together") from error
     return context

@@ -35,7 +35,8 @@ class Reports(Protocol):
 
     def attach_asked(self, session: int, hello: attach.Hello) -> None: ...
     def message(self, session: int, message: attach.FromEngine) -> None: ...
-    def link_lost(self, session: int) -> None: ...
+    def counters(self, engine: str, message: attach.EngineCounters) -> None: ...
+    def link_lost(self, session: int, engine: str) -> None: ...
     def process_gone(self, session: int) -> None: ...
     def frame_refused(self, reason: str) -> None: ...
     def handshake_refused(self, code: str) -> None: ...
@@ -79,9 +80,7 @@ class AttachServer:
         hello = link.hello
         _log.info(
             "engine attached",
-            extra=fields(
-                engine=hello.engine, role=hello.role, rank=hello.rank, session=session, pid=link.pid
-            ),
+            extra=fields(engine=hello.engine, role=hello.role, rank=hello.rank, session=session, pid=link.pid),
         )
 
     def send(self, session: int, message: msgspec.Struct) -> None:
@@ -112,7 +111,10 @@ class AttachServer:
     # Called by links.
 
     def message(self, session: int, message: attach.FromEngine) -> None:
-        self._reports.message(session, message)
+        if isinstance(message, attach.EngineCounters):
+            self._reports.counters(self._links[session].hello.engine, message)
+        else:
+            self._reports.message(session, message)
 
     def frame_refused(self, session: int, reason: str, detail: str) -> None:
         hello = self._links[session].hello
@@ -132,11 +134,9 @@ class AttachServer:
         hello = link.hello
         _log.info(
             "engine link ended",
-            extra=fields(
-                engine=hello.engine, role=hello.role, rank=hello.rank, session=session, reason=reason
-            ),
+            extra=fields(engine=hello.engine, role=hello.role, rank=hello.rank, session=session, reason=reason),
         )
-        self._reports.link_lost(session)
+        self._reports.link_lost(session, hello.engine)
 
     # Handshakes.
 

@@ -37,9 +37,7 @@ class ChecksumThreads:
         self._waiting: OrderedDict[int, Area] = OrderedDict()
         self._wake = threading.Condition()
         self._stopping = False
-        self._threads = [
-            threading.Thread(target=self._run, name=f"checksum-{i}", daemon=True) for i in range(threads)
-        ]
+        self._threads = [threading.Thread(target=self._run, name=f"checksum-{i}", daemon=True) for i in range(threads)]
         for thread in self._threads:
             thread.start()
 

@@ -46,9 +46,7 @@ class ClusterSide:
         if config.tls_ca and config.tls_cert and config.tls_key:
             tls = client_context(config.tls_ca, config.tls_cert, config.tls_key)
         self._link = LeaderLink(identity, tls, feed, next_seq, frame_refused, health)
-        self._etcd_tls = (
-            EtcdTls(config.etcd_ca, config.etcd_cert, config.etcd_key) if config.etcd_ca else None
-        )
+        self._etcd_tls = EtcdTls(config.etcd_ca, config.etcd_cert, config.etcd_key) if config.etcd_ca else None
 
     @property
     def incarnation(self) -> int:

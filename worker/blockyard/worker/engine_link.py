@@ -33,9 +33,7 @@ class Owner(Protocol):
 class EngineLink(FrameProtocol[attach.FromEngine]):
     """The socket is open from the start; messages are taken only once `welcome` has been sent."""
 
-    def __init__(
-        self, session: int, sock: socket.socket, hello: attach.Hello, pid: int, owner: Owner
-    ) -> None:
+    def __init__(self, session: int, sock: socket.socket, hello: attach.Hello, pid: int, owner: Owner) -> None:
         super().__init__(Decoder(attach.FromEngine), attach.MAX_FRAME)
         self.session = session
         self.hello = hello
@@ -62,22 +60,26 @@ class EngineLink(FrameProtocol[attach.FromEngine]):
         with suppress(LinkClosed):
             self.send(message)
 
-    def end(self, reason: str) -> None:
-        """Say why, then close; a peer that does not read its last message is cut off after a while."""
-        if not self.open:
-            return
+    def break_off(self, reason: str) -> None:
+        """Say why, then close."""
         if self._welcomed:
             self.tell(attach.Closing(reason))
+        self.end(reason)
+
+    def end(self, reason: str) -> None:
+        """Close after what was sent; a peer that does not read its last message is cut off after a while."""
+        if not self.open:
+            return
         self.close(reason)
         asyncio.get_running_loop().call_later(_LAST_WORDS_SECONDS, self.abort, reason)
 
     def received(self, message: attach.FromEngine) -> None:
-        if self._welcomed and not isinstance(message, attach.Hello):
+        if self._welcomed:
             self._owner.message(self.session, message)
             return
         detail = f"{type(message).__name__} is not expected here"
         self._owner.frame_refused(self.session, "unexpected", detail)
-        self.end(detail)
+        self.break_off(detail)
 
     def refused(self, error: FrameRefused, payload: bytes) -> None:
         if error.reason == "malformed" and _is_unknown(payload):
@@ -85,7 +87,7 @@ class EngineLink(FrameProtocol[attach.FromEngine]):
             self._owner.frame_refused(self.session, "unknown", error.detail)
             return
         self._owner.frame_refused(self.session, error.reason, error.detail)
-        self.end(str(error))
+        self.break_off(str(error))
 
     def lost(self, reason: str) -> None:
         self._owner.link_lost(self.session, reason)

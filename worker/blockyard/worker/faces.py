@@ -4,7 +4,6 @@ Owns the listener and the shape of the answers. Must never change anything: each
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
@@ -13,6 +12,7 @@ from blockyard.common.config import Address
 from blockyard.common.errors import ConfigError
 from blockyard.common.identity import DIGEST_BYTES
 from blockyard.common.metrics.exposition import render
+from blockyard.worker.core.story import Transition
 from blockyard.worker.health import Health
 
 _SHUTDOWN_SECONDS = 1.0
@@ -26,7 +26,7 @@ class Faces:
         listen: Address,
         registry: CollectorRegistry,
         health: Health,
-        story: Callable[[bytes], Sequence[object]],
+        story: Callable[[bytes], Sequence[Transition]],
     ) -> None:
         self._listen = listen
         self._registry = registry
@@ -85,5 +85,15 @@ class Faces:
         if len(key) != DIGEST_BYTES:
             detail = f"key is {text[:80]!r}; right: {2 * DIGEST_BYTES} hex digits"
             return web.json_response({"error": detail}, status=400)
-        lines: list[Any] = [str(entry) for entry in self._story(key)]
-        return web.json_response({"key": key.hex(), "story": lines})
+        story = [
+            {
+                "step": one.step,
+                "before": one.before.name,
+                "event": one.event.name,
+                "after": one.after.name,
+                "slot": one.slot,
+                "generation": one.generation,
+            }
+            for one in self._story(key)
+        ]
+        return web.json_response({"key": key.hex(), "story": story})

@@ -59,9 +59,7 @@ async def receive_hello(sock: socket.socket, timeout: float) -> Introduction:
         except FrameRefused as error:
             raise HandshakeRefused("malformed", str(error)) from error
         if len(descriptors) != 1:
-            raise HandshakeRefused(
-                "pidfd", f"{len(descriptors)} descriptors came with Hello; right: one pidfd"
-            )
+            raise HandshakeRefused("pidfd", f"{len(descriptors)} descriptors came with Hello; right: one pidfd")
         introduction = Introduction(hello, descriptors[0], _check_pidfd(sock, descriptors[0]))
         descriptors.clear()
         return introduction
@@ -97,9 +95,7 @@ def _receive(sock: socket.socket, size: int, descriptors: list[int]) -> bytes:
             whole = len(content) - len(content) % array.array("i").itemsize
             descriptors += array.array("i", content[:whole])
     if flags & socket.MSG_CTRUNC:
-        raise HandshakeRefused(
-            "pidfd", f"more than {_ROOM_FOR_DESCRIPTORS} descriptors came; right: one pidfd"
-        )
+        raise HandshakeRefused("pidfd", f"more than {_ROOM_FOR_DESCRIPTORS} descriptors came; right: one pidfd")
     if not data:
         raise ConnectionResetError("the peer left before its Hello was whole")
     return data
@@ -128,9 +124,7 @@ def _check_pidfd(sock: socket.socket, descriptor: int) -> int:
     with open(f"/proc/self/fdinfo/{descriptor}", encoding="ascii") as info:
         found = re.search(r"^Pid:\s*(-?\d+)$", info.read(), re.MULTILINE)
     if found is None:
-        raise HandshakeRefused(
-            "pidfd", "the descriptor with Hello is no pidfd; right: pidfd_open of the sender"
-        )
+        raise HandshakeRefused("pidfd", "the descriptor with Hello is no pidfd; right: pidfd_open of the sender")
     pid = max(0, int(found[1]))
     peer, _, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if pid and peer and pid != peer:

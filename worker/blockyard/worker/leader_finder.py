@@ -39,9 +39,7 @@ class LeaderAddress:
 class LeaderFinder:
     """Run `run()` in a task group; `found` is called, on the loop, with each new leader."""
 
-    def __init__(
-        self, client: EtcdClient, prefix: str, health: Health, found: Callable[[LeaderAddress], None]
-    ) -> None:
+    def __init__(self, client: EtcdClient, prefix: str, health: Health, found: Callable[[LeaderAddress], None]) -> None:
         self._client = client
         self._prefix = prefix
         self._health = health

@@ -166,9 +166,7 @@ class LeaderLink:
             _log.error("leader link refused", extra=fields(leader=leader.node, reason=error))
             return str(error)
         except (OSError, LinkClosed) as error:
-            _log.warning(
-                "leader not reached", extra=fields(leader=leader.node, at=leader.address, error=error)
-            )
+            _log.warning("leader not reached", extra=fields(leader=leader.node, at=leader.address, error=error))
             return f"leader {leader.node} at {leader.address}: {error}"
 
     async def _connect(self, leader: LeaderAddress) -> _Connection:
@@ -208,9 +206,7 @@ class LeaderLink:
             raise _Refused(f"leader {leader.node} refused ({answer.code}): {answer.detail}")
         epoch = Epoch(answer.cluster_uid, answer.epoch)
         if epoch.cluster_uid != leader.epoch.cluster_uid or not self._fence.admit(epoch):
-            raise _Refused(
-                f"leader {leader.node} speaks for {epoch}; the highest seen is {self._fence.highest}"
-            )
+            raise _Refused(f"leader {leader.node} speaks for {epoch}; the highest seen is {self._fence.highest}")
         connection.up = True
         self.state = "live"
         self._health.well(_PART)

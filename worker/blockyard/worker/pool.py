@@ -80,9 +80,7 @@ class HostPool:
                 f"do not lie in a pool of {self.memory.size} bytes"
             )
         starts = (offset + area * stride for area in range(areas))
-        return tuple(
-            xxhash.xxh3_64_intdigest(self.memory.view[start : start + area_bytes]) for start in starts
-        )
+        return tuple(xxhash.xxh3_64_intdigest(self.memory.view[start : start + area_bytes]) for start in starts)
 
     def close(self) -> None:
         """Unmap both; the caller has stopped whoever reads or fills them."""

@@ -41,9 +41,7 @@ _LAST_WORDS_SECONDS = 2.0
 class Service:
     """One worker over a listener and a pool that its caller owns. Make it on the event loop's thread."""
 
-    def __init__(
-        self, config: WorkerConfig, settings: CoreSettings, listener: Listener, pool: HostPool
-    ) -> None:
+    def __init__(self, config: WorkerConfig, settings: CoreSettings, listener: Listener, pool: HostPool) -> None:
         self._config = config
         self._settings = settings
         self._pool = pool
@@ -67,7 +65,7 @@ class Service:
         """Serve until `stop`; an ExceptionGroup says that a part has a bug."""
         registry = CollectorRegistry()
         identity = {"cluster": self._config.cluster, "worker": self._config.node_id}
-        metrics = Metrics(registry, Part.WORKER, identity, counters=self._counters)
+        metrics = Metrics(registry, Part.WORKER, identity, counters=self._counters, engines=self._shell.numbers.reports)
         metrics.before_scrape(self._refresh_gauges)
         async with Faces(self._config.metrics_listen, registry, self._health, self._core.story) as faces:
             with self._threads() as checksums:
@@ -133,4 +131,4 @@ class Service:
         counters.set("blockyard_worker_incarnation", self._cluster.incarnation)
         counters.choose("blockyard_worker_leader_link", self._cluster.link_state)
         counters.choose("blockyard_worker_etcd_registration", self._cluster.registration_state)
-        self._core.refresh_gauges(time.monotonic())
+        self._core.show_gauges()

@@ -16,6 +16,7 @@ from blockyard.worker.attach import AttachServer
 from blockyard.worker.checksums import Area, ChecksumThreads
 from blockyard.worker.core import events, instructions
 from blockyard.worker.core.worker import WorkerCore
+from blockyard.worker.engine_numbers import EngineNumbers
 from blockyard.worker.pool import HostPool
 
 _TICK = 0.1
@@ -35,6 +36,7 @@ class Shell:
         self._core = core
         self._pool = pool
         self._counters = counters
+        self.numbers = EngineNumbers()
         self._events: deque[events.Event] = deque()
         self._busy = False
         self._last_tick = time.monotonic()
@@ -108,12 +110,18 @@ class Shell:
     # Called by the attach server.
 
     def attach_asked(self, session: int, hello: attach.Hello) -> None:
+        self.numbers.came(hello.engine)
         self.feed(events.AttachAsked(session, hello))
 
     def message(self, session: int, message: attach.FromEngine) -> None:
         self.feed(events.Received(session, message))
 
-    def link_lost(self, session: int) -> None:
+    def counters(self, engine: str, message: attach.EngineCounters) -> None:
+        """Numbers of an engine decide nothing, so the core does not see them."""
+        self.numbers.add(engine, message)
+
+    def link_lost(self, session: int, engine: str) -> None:
+        self.numbers.went(engine)
         self.feed(events.SessionClosed(session))
 
     def process_gone(self, session: int) -> None:

@@ -1,0 +1,185 @@
+"""A real `blockyard worker` process on a socket and ports of its own, for tests.
+
+Owns the process, its folder and its log, and the rough handling of it: kill, freeze, restart on one socket.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+from types import TracebackType
+
+from prometheus_client.parser import text_string_to_metric_families
+
+_START_SECONDS = 30.0
+_STOP_SECONDS = 15.0
+_HTTP_SECONDS = 10.0
+
+MIB = 1 << 20
+
+_DEFAULTS = {
+    "node_id": "test-node",
+    "host_pool": "16MiB",
+    "slab_size": "1MiB",
+    "min_slot": "4KiB",
+    "prefault": "false",
+    "insecure": "true",
+    "metrics_listen": "127.0.0.1:0",
+}
+
+
+class WorkerProcess:
+    """`with WorkerProcess(pin_ttl="1s") as worker:` gives a worker that serves `worker.socket`.
+
+    Keyword arguments are settings of WorkerConfig, written as in its file.
+    """
+
+    def __init__(self, **settings: str) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="blockyard-worker-"))
+        self.socket = self._folder / "worker.sock"
+        self._settings = _DEFAULTS | {"socket": str(self.socket)} | settings
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_from = 0
+
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
+    @property
+    def log(self) -> str:
+        """All that this worker has logged, over all its starts."""
+        return self._log_path.read_text(errors="replace")
+
+    def __enter__(self) -> WorkerProcess:
+        try:
+            self.start()
+        except BaseException:
+            self._clean_up()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._clean_up()
+
+    def start(self) -> None:
+        """Start and wait until it serves."""
+        self._log_from = self._log_path.stat().st_size if self._log_path.exists() else 0
+        self.spawn()
+        process = self._running()
+        deadline = time.monotonic() + _START_SECONDS
+        while self._metrics_address() is None:
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"worker does not serve (exit code {process.poll()}):\n{self.log[-4000:]}")
+            time.sleep(0.02)
+
+    def spawn(self) -> None:
+        """Start and wait for nothing."""
+        lines = [f"{name} = {json.dumps(value)}" for name, value in self._settings.items()]
+        file = self._folder / "worker.toml"
+        file.write_text("\n".join(["[worker]", *lines]))
+        command = [sys.executable, "-m", "blockyard.cli.main", "worker", "--config", str(file)]
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(_die_with_us() + command, stdout=log, stderr=log)
+
+    def wait(self) -> int:
+        """The exit code, once it has ended by itself."""
+        code = self._running().wait(_STOP_SECONDS)
+        self._process = None
+        return code
+
+    def terminate(self) -> int:
+        """SIGTERM; returns the exit code."""
+        self._running().terminate()
+        return self.wait()
+
+    def kill(self) -> None:
+        """SIGKILL: no goodbye, the socket file stays."""
+        self._running().kill()
+        self.wait()
+
+    def freeze(self) -> None:
+        self._running().send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._running().send_signal(signal.SIGCONT)
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and body of one of its HTTP endpoints."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(f"http://{self._metrics_address()}{path}", timeout=_HTTP_SECONDS) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def ready(self) -> tuple[bool, dict[str, str]]:
+        """Whether engines can attach, and the reason per degraded part."""
+        content = json.loads(self.get("/readyz")[1])
+        return content["ready"], {trouble["part"]: trouble["reason"] for trouble in content["degraded"]}
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Sum of the series of `blockyard_worker_<name>` with these labels; KeyError if there is none."""
+        full = f"blockyard_worker_{name}"
+        found = [
+            sample.value
+            for family in text_string_to_metric_families(self.get("/metrics")[1])
+            for sample in family.samples
+            if sample.name == full and labels.items() <= sample.labels.items()
+        ]
+        if not found:
+            raise KeyError(f"{full}{labels}")
+        return sum(found)
+
+    def wait_metric(self, name: str, value: float, **labels: str) -> None:
+        """Wait until a metric has this value, or fail saying which one it has."""
+        deadline = time.monotonic() + _STOP_SECONDS
+        while (found := self.metric(name, **labels)) != value:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{name}{labels} is {found}, not {value}\n{self.log[-3000:]}")
+            time.sleep(0.05)
+
+    @property
+    def _log_path(self) -> Path:
+        return self._folder / "log"
+
+    def _metrics_address(self) -> str | None:
+        with self._log_path.open("rb") as log:
+            log.seek(self._log_from)
+            text = log.read().decode(errors="replace")
+        found = re.search(r" serving .*metrics=\"?http://([^/ ]+)/metrics", text)
+        return found[1] if found else None
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the worker is not running"
+        return self._process
+
+    def _clean_up(self) -> None:
+        if self._process is not None:
+            self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _die_with_us() -> list[str]:
+    """Have the kernel end the worker with the test run, however that ends."""
+    return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+
+
+def open_descriptors(pid: int) -> int:
+    """Descriptors that a process has open now."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
