@@ -1,4 +1,4 @@
-"""The worker's pure core: events in, instructions out, no clock, no I/O, no threads, no randomness of its own.
+"""The worker's pure core: events in, instructions out; no clock, no I/O, no threads, no randomness.
 
 events        what can happen to a worker, as the shell tells it
 instructions  what the shell has to do, in order
@@ -10,7 +10,11 @@ slots         the pool's arithmetic: slabs, size classes, free slots, generation
 policies      which chunk goes first when a slot is needed
 pins          grants and copiers: why a slot may not be reused
 fills         store jobs and those who wait for one
-sessions      engines, their sessions, and whether a new one may come in
+transfers     stores and loads, step by step
+lookups       what the keys of a run find
+worlds        what the engines of one fingerprint have in common
+sessions      engines and their sessions
+admission     whether a new session may come in
 outbox        what the leader is told: numbered deltas, snapshots
 invariants    what must hold after every event
 """

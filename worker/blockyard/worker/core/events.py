@@ -1,4 +1,6 @@
-"""What can happen to a worker, as its shell tells the core. Owns the vocabulary; must never know who produces it."""
+"""What can happen to a worker, as its shell tells the core. Owns the vocabulary; must never know who
+produces it.
+"""
 
 import msgspec
 
@@ -11,7 +13,9 @@ class _Event(msgspec.Struct, frozen=True):
 
 
 class AttachAsked(_Event):
-    """A process sent its Hello together with a pidfd. `session` is the shell's number for it: unique, from 1."""
+    """A process sent its Hello together with a pidfd. `session` is the shell's number for it: unique, from
+    1.
+    """
 
     session: int
     hello: attach.Hello

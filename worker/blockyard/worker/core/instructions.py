@@ -48,8 +48,8 @@ class WriteSlot(_Instruction):
 class ComputeChecksum(_Instruction):
     """Hash the areas of a slot off the loop; answered by exactly one ChecksumDone or ChecksumFailed.
 
-    Area i is `area_bytes` at `offset + i * area_stride` in the pool. The slot may change meanwhile: the answer
-    carries the generation, and an outdated one is ignored.
+    Area i is `area_bytes` at `offset + i * area_stride` in the pool. The slot may change meanwhile: the
+    answer carries the generation, and an outdated one is ignored.
     """
 
     slot: int
@@ -60,13 +60,13 @@ class ComputeChecksum(_Instruction):
     area_stride: int
 
 
-ToLeader = (
-    cluster.Delta | cluster.SnapshotBegin | cluster.SnapshotPart | cluster.SnapshotEnd | cluster.WorkerStats
-)
+ToLeader = cluster.Delta | cluster.SnapshotBegin | cluster.SnapshotPart | cluster.SnapshotEnd | cluster.WorkerStats
 
 
 class Publish(_Instruction):
-    """Send messages to the leader, in order; dropped when the link has just gone (LinkUp says what is missing)."""
+    """Send messages to the leader, in order; dropped when the link has just gone (LinkUp says what is
+    missing).
+    """
 
     messages: list[ToLeader]
 

@@ -1,4 +1,6 @@
-"""The limits a worker core works within. Owns the numbers and what they imply; must never read them from anywhere."""
+"""The limits a worker core works within. Owns the numbers and what they imply; must never read them from
+anywhere.
+"""
 
 import msgspec
 

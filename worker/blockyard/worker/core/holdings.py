@@ -1,0 +1,285 @@
+"""The chunks this worker holds, and all that has to move with one: key index, slot, slot table, eviction
+order, ghosts, story, and what the leader is told.
+
+Owns that these never disagree. Must never know sessions, jobs' owners or time. Every method leaves the books
+balanced, and every change of a chunk's state goes through the table in chunks.py.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from blockyard.common.identity import Key
+from blockyard.common.messages.states import KeyState
+from blockyard.common.metrics.counters import Counters
+from blockyard.common.slot_table import SlotRecord, SlotState
+from blockyard.worker.core.chunks import Chunk, ChunkEvent, ChunkState, next_state
+from blockyard.worker.core.ghosts import Ghosts
+from blockyard.worker.core.instructions import ComputeChecksum, Instruction, WriteSlot
+from blockyard.worker.core.outbox import Outbox
+from blockyard.worker.core.settings import CoreSettings
+from blockyard.worker.core.slots import SizeClass, Slab, SlotPool
+from blockyard.worker.core.story import Story, Transition
+from blockyard.worker.core.worlds import WorldBook
+
+MAX_LINEAGE = 4096
+"""Ancestors of a chunk that are followed: more than a request has chunks, and an end to a loop of parents."""
+
+SLABS_TRIED = 4
+"""Slabs of another class that are looked at for one that can be taken whole."""
+
+_NO_KEY = bytes(32)
+
+
+class Holdings:
+    """`step` is the machine's count of events; `emit` takes the instructions that a change needs."""
+
+    def __init__(
+        self,
+        settings: CoreSettings,
+        counters: Counters,
+        worlds: WorldBook,
+        outbox: Outbox,
+        emit: Callable[[Instruction], None],
+    ) -> None:
+        self._counters = counters
+        self._worlds = worlds
+        self._outbox = outbox
+        self._emit = emit
+        self.pool = SlotPool(settings)
+        self.ghosts = Ghosts(settings.max_ghosts)
+        self.story = Story(settings.max_story)
+        self.index: dict[Key, Chunk] = {}
+        """Chunks that are filling or ready."""
+        self.owners: dict[int, Chunk] = {}
+        """Slots that are not free, and whose they are."""
+        self.slots = [0, 0, 0, 0]
+        """Slots by ChunkState; the first (absent) is not kept."""
+        self.bytes = [0, 0, 0, 0]
+        self.unchecked = 0
+        """Ready chunks without a checksum."""
+        self.step = 0
+
+    def reserve(self, key: Key, parent: Key, size_class: SizeClass, engine: str) -> Chunk | None:
+        """Bind a slot to an absent key, evicting if need be; None when everything is in use."""
+        place = self.pool.take(size_class) or self._make_room(size_class)
+        if place is None:
+            return None
+        chunk = Chunk(key, parent, size_class, engine)
+        chunk.slab, chunk.slot = place
+        chunk.offset = self.pool.offset(*place)
+        chunk.generation = self.pool.next_generation()
+        self.index[key] = chunk
+        self.owners[chunk.slot] = chunk
+        self._move(chunk, ChunkEvent.RESERVED)
+        self._write(chunk)
+        self._touch_slab(chunk)
+        return chunk
+
+    def filled(self, chunks: list[Chunk]) -> None:
+        """These chunks are whole and can be seen. They are in the order of their request, root first."""
+        for chunk in reversed(chunks):
+            self._move(chunk, ChunkEvent.FILLED)
+            self.unchecked += 1
+            chunk.size_class.policy.insert(chunk.key)
+            self._touch_slab(chunk)
+            self.ghosts.forget(chunk.key)
+            self._write(chunk)
+            size_class = chunk.size_class
+            self._emit(
+                ComputeChecksum(
+                    chunk.slot,
+                    chunk.generation,
+                    chunk.offset,
+                    size_class.area_bytes,
+                    size_class.areas,
+                    size_class.area_stride,
+                )
+            )
+        committed = {chunk.key for chunk in chunks}
+        for chunk in chunks:
+            if chunk.parent not in committed:
+                self.touch(self.lineage(chunk.parent, chunk.size_class))
+
+    def checked(self, slot: int, generation: int, checksums: tuple[int, ...]) -> None:
+        """The checksums of a slot are known. Outdated and repeated news changes nothing."""
+        chunk = self._unchecked_owner(slot, generation)
+        if chunk is None:
+            return
+        if len(checksums) != chunk.size_class.areas:
+            self.quarantine(chunk)
+            return
+        self.unchecked -= 1
+        chunk.checked = True
+        self._write(chunk, checksums)
+        self._outbox.held(chunk)
+
+    def check_failed(self, slot: int, generation: int) -> None:
+        """A chunk that cannot be verified is of no use."""
+        chunk = self._unchecked_owner(slot, generation)
+        if chunk is not None:
+            self.quarantine(chunk)
+
+    def abort(self, chunk: Chunk) -> None:
+        """A filling chunk will not be completed."""
+        del self.index[chunk.key]
+        self._move(chunk, ChunkEvent.ABORTED)
+        self._let_go(chunk)
+
+    def evict(self, chunk: Chunk, reason: str) -> None:
+        """Take the slot of a ready chunk that is not in use."""
+        self._leave(chunk, ChunkEvent.EVICTED)
+        self._counters.add("blockyard_worker_evictions_total", reason=reason)
+        self.ghosts.add(chunk.key, KeyState.EVICTED_HOST)
+
+    def purge(self, chunk: Chunk) -> None:
+        """A ready chunk must not be given to anyone any more, though its bytes are what was stored."""
+        self._leave(chunk, ChunkEvent.DROPPED)
+        self._counters.add("blockyard_worker_evictions_total", reason="purge")
+
+    def quarantine(self, chunk: Chunk) -> None:
+        """A ready chunk has, or may have, bad bytes."""
+        self._leave(chunk, ChunkEvent.DROPPED)
+        self._counters.add("blockyard_worker_quarantined_total")
+        self.ghosts.add(chunk.key, KeyState.CORRUPT)
+
+    def use_ended(self, chunk: Chunk) -> None:
+        """A pin or copier of this chunk has ended; if it is doomed and this was the last, its slot is free."""
+        if chunk.state is ChunkState.DOOMED and not chunk.pins and not chunk.copiers:
+            self._move(chunk, ChunkEvent.UNUSED)
+            self._let_go(chunk)
+
+    def touch(self, chunks: list[Chunk]) -> None:
+        """Ready chunks of one class were used by one request; root first."""
+        if not chunks:
+            return
+        chunks = chunks[::-1]
+        slab: Slab | None = None
+        for chunk in chunks:
+            chunk.used = self.step
+            if chunk.slab is not slab:
+                slab = chunk.slab
+                self._touch_slab(chunk)
+        chunks[0].size_class.policy.touch([chunk.key for chunk in chunks])
+
+    def lineage(self, key: Key, size_class: SizeClass) -> list[Chunk]:
+        """The ready chunks from the root to `key`, as far as they are held without a gap; root first."""
+        chain: list[Chunk] = []
+        chunk = self.index.get(key)
+        while chunk is not None and chunk.state is ChunkState.READY and len(chain) < MAX_LINEAGE:
+            if chunk.size_class is not size_class:
+                break
+            chain.append(chunk)
+            chunk = self.index.get(chunk.parent)
+        return chain[::-1]
+
+    def shared(self) -> Iterator[Chunk]:
+        """Chunks that the leader may know of."""
+        return (chunk for chunk in self.index.values() if chunk.checked)
+
+    def _unchecked_owner(self, slot: int, generation: int) -> Chunk | None:
+        chunk = self.owners.get(slot)
+        if chunk is None or chunk.generation != generation or chunk.checked:
+            return None
+        return chunk if chunk.state is ChunkState.READY else None
+
+    def _make_room(self, size_class: SizeClass) -> tuple[Slab, int] | None:
+        """Evict the coldest chunk of the class, or a slab of another class that has been idle for longer."""
+        key = size_class.policy.victim(self._in_use)
+        own = None if key is None else self.index[key]
+        slab = self._idle_slab(size_class, None if own is None else own.used)
+        if slab is not None:
+            for slot in self.pool.slots_of(slab):
+                if slot in self.owners:
+                    self.evict(self.owners[slot], "slab")
+        elif own is not None:
+            self.evict(own, "room")
+        else:
+            return None
+        return self.pool.take(size_class)
+
+    def _idle_slab(self, size_class: SizeClass, before: int | None) -> Slab | None:
+        """The coldest slab of another class that can be taken whole and was last used before step `before`."""
+        coldest: Slab | None = None
+        for other in self._worlds.classes():
+            if other is size_class:
+                continue
+            for _ in range(min(SLABS_TRIED, len(other.slabs))):
+                slab = next(iter(other.slabs.values()))
+                if coldest is not None and slab.used >= coldest.used:
+                    break
+                if before is not None and slab.used >= before:
+                    break
+                if self._can_be_taken(slab):
+                    coldest = slab
+                    break
+                self.pool.touch(slab, self.step)
+        return coldest
+
+    def _can_be_taken(self, slab: Slab) -> bool:
+        owners = (self.owners.get(slot) for slot in self.pool.slots_of(slab))
+        return all(
+            owner is None or (owner.state is ChunkState.READY and not self._in_use(owner.key)) for owner in owners
+        )
+
+    def _in_use(self, key: Key) -> bool:
+        """Not to be evicted in this step; what the step itself has used counts as in use."""
+        chunk = self.index[key]
+        return chunk.pins > 0 or chunk.copiers > 0 or chunk.used == self.step
+
+    def _leave(self, chunk: Chunk, event: ChunkEvent) -> None:
+        """A ready chunk is not ready any more."""
+        del self.index[chunk.key]
+        chunk.size_class.policy.remove(chunk.key)
+        if chunk.checked:
+            self._outbox.gone(chunk)
+        else:
+            self.unchecked -= 1
+        self._move(chunk, event)
+        self._let_go(chunk)
+
+    def _let_go(self, chunk: Chunk) -> None:
+        """Free the slot of a chunk that is absent now, or show that it is doomed."""
+        if chunk.state is ChunkState.DOOMED:
+            self._write(chunk)
+            return
+        slab = chunk.slab
+        assert slab is not None
+        del self.owners[chunk.slot]
+        free = (0, chunk.offset, chunk.size_class.slot_bytes, 0, 0, 0, _NO_KEY, ())
+        self._emit(WriteSlot(chunk.slot, SlotRecord(self.pool.next_generation(), SlotState.FREE, *free)))
+        self.pool.give(slab, chunk.slot)
+
+    def _touch_slab(self, chunk: Chunk) -> None:
+        assert chunk.slab is not None
+        chunk.used = self.step
+        self.pool.touch(chunk.slab, self.step)
+
+    def _move(self, chunk: Chunk, event: ChunkEvent) -> None:
+        before = chunk.state
+        after = next_state(before, event, chunk.pins > 0 or chunk.copiers > 0)
+        chunk.state = after
+        size = chunk.size_class.slot_bytes
+        for state, sign in ((before, -1), (after, 1)):
+            if state is not ChunkState.ABSENT:
+                self.slots[state] += sign
+                self.bytes[state] += sign * size
+        self.story.tell(Transition(self.step, chunk.key, before, event, after, chunk.slot, chunk.generation))
+
+    def _write(self, chunk: Chunk, checksums: Iterable[int] = ()) -> None:
+        """Show the chunk in the slot table."""
+        size_class = chunk.size_class
+        record = SlotRecord(
+            chunk.generation,
+            _SHOWN[chunk.state],
+            size_class.areas,
+            chunk.offset,
+            size_class.slot_bytes,
+            size_class.area_stride,
+            size_class.area_bytes,
+            chunk.parts,
+            chunk.key,
+            tuple(checksums),
+        )
+        self._emit(WriteSlot(chunk.slot, record))
+
+
+_SHOWN = (SlotState.FREE, SlotState.FILLING, SlotState.READY, SlotState.DOOMED)

@@ -1,0 +1,178 @@
+"""What the leader is told. Owns numbering, coalescing and bounds of ownership changes; knows no link.
+
+A change waits in `pending` (the last one per key wins), goes out in a numbered Delta, and is kept until the
+leader has acknowledged it. Whatever cannot be kept within the bounds is dropped whole, and a snapshot takes
+its place.
+
+A snapshot is sent in parts over several steps. It says what was held when it began; changes since then wait
+in `pending` and follow as Deltas.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+
+from blockyard.common.identity import Fingerprint, Key
+from blockyard.common.messages import cluster
+from blockyard.common.metrics.counters import Counters
+from blockyard.worker.core.chunks import Chunk
+from blockyard.worker.core.instructions import ToLeader
+from blockyard.worker.core.settings import CoreSettings
+from blockyard.worker.core.worlds import World
+
+
+def _change(chunk: Chunk, tiers: int) -> cluster.Change:
+    size_class = chunk.size_class
+    size = size_class.area_bytes * size_class.areas if tiers else 0
+    return cluster.Change(chunk.key, tiers, size, size_class.group, size_class.world)
+
+
+def _announcement(world: World) -> cluster.World:
+    tokens = [(group, tokens) for group, tokens, _ in world.shapes]
+    return cluster.World(world.index, world.fingerprint, world.model, tokens)
+
+
+class Outbox:
+    """Changes on their way to the leader. `worlds` is shared with the world book and only read."""
+
+    def __init__(self, settings: CoreSettings, counters: Counters, worlds: dict[Fingerprint, World]) -> None:
+        self._settings = settings
+        self._counters = counters
+        self._worlds = worlds
+        self._announced: dict[int, Fingerprint] = {}
+        self._pending: dict[Key, cluster.Change] = {}
+        self._unacked: deque[cluster.Delta] = deque()
+        self._snapshot: Iterator[ToLeader] | None = None
+        self._snapshot_needed = True
+        self._linked = False
+        self.next_seq = 1
+
+    @property
+    def depth(self) -> int:
+        """Changes that the leader has not acknowledged."""
+        return len(self._pending) + sum(len(delta.changes) for delta in self._unacked)
+
+    @property
+    def linked(self) -> bool:
+        """The leader can be spoken to."""
+        return self._linked
+
+    @property
+    def bounded(self) -> bool:
+        """Whether every queue is within its bound."""
+        settings = self._settings
+        return len(self._pending) <= settings.outbox_changes and len(self._unacked) <= settings.outbox_deltas
+
+    @property
+    def settled(self) -> bool:
+        """Whether the leader has been told all, and has acknowledged every Delta."""
+        waiting = self._snapshot_needed or self._snapshot is not None
+        return self._linked and not waiting and not self._pending and not self._unacked
+
+    def held(self, chunk: Chunk) -> None:
+        """The chunk can now be given to anyone."""
+        self._note(chunk, cluster.TIER_HOST)
+
+    def gone(self, chunk: Chunk) -> None:
+        """A chunk that was held is not any more."""
+        self._note(chunk, 0)
+
+    def restart(self) -> None:
+        """A new incarnation: nothing was ever said."""
+        self._linked = False
+        self.next_seq = 1
+        self._start_over()
+
+    def link_down(self) -> None:
+        self._linked = False
+        if self._snapshot is not None:
+            self._start_over()
+
+    def link_up(self, expect_seq: int) -> list[ToLeader]:
+        """What has to be sent again at once; the rest follows with `pump`."""
+        self._linked = True
+        return self.resend(expect_seq)
+
+    def resend(self, from_seq: int) -> list[ToLeader]:
+        """Deltas from `from_seq` on; if they are no longer kept (or it is 0) a snapshot will follow
+        instead.
+        """
+        if self._snapshot is not None or self._snapshot_needed:
+            self._start_over()
+            return []
+        self.acked(from_seq - 1)
+        kept_from = self._unacked[0].seq if self._unacked else self.next_seq
+        if from_seq != kept_from:
+            self._start_over()
+            return []
+        return list(self._unacked)
+
+    def acked(self, seq: int) -> None:
+        """Every Delta up to `seq` is applied. Late and repeated acknowledgements change nothing."""
+        while self._unacked and self._unacked[0].seq <= seq:
+            self._unacked.popleft()
+
+    def pump(self, holding: Iterator[Chunk]) -> list[ToLeader]:
+        """What may be sent in this step. `holding` gives every chunk that is held, if a snapshot has to
+        begin.
+        """
+        if not self._linked:
+            return []
+        if self._snapshot_needed:
+            self._begin_snapshot(list(holding))
+        messages: list[ToLeader] = []
+        if self._snapshot is not None:
+            messages += islice(self._snapshot, self._settings.snapshot_parts_per_tick)
+            if not isinstance(messages[-1], cluster.SnapshotEnd):
+                return messages
+            self._snapshot = None
+        while self._pending and len(self._unacked) < self._settings.outbox_deltas:
+            messages.append(self._next_delta())
+        return messages
+
+    def _note(self, chunk: Chunk, tiers: int) -> None:
+        if self._snapshot_needed:
+            return  # the snapshot will say it
+        self._pending[chunk.key] = _change(chunk, tiers)
+        if len(self._pending) > self._settings.outbox_changes:
+            self._counters.add("blockyard_worker_outbox_dropped_total", self.depth)
+            self._start_over()
+
+    def _start_over(self) -> None:
+        self._pending.clear()
+        self._unacked.clear()
+        self._snapshot = None
+        self._snapshot_needed = True
+
+    def _begin_snapshot(self, chunks: list[Chunk]) -> None:
+        self._snapshot_needed = False
+        self._counters.add("blockyard_worker_outbox_resyncs_total")
+        self._announced = {world.index: world.fingerprint for world in self._worlds.values()}
+        worlds = [_announcement(world) for world in self._worlds.values()]
+        self._snapshot = self._snapshot_messages(self.next_seq - 1, worlds, chunks)
+
+    def _snapshot_messages(self, seq: int, worlds: list[cluster.World], chunks: list[Chunk]) -> Iterator[ToLeader]:
+        yield cluster.SnapshotBegin(seq, len(chunks), worlds)
+        for start in range(0, len(chunks), cluster.MAX_CHANGES):
+            part = chunks[start : start + cluster.MAX_CHANGES]
+            yield cluster.SnapshotPart([_change(chunk, cluster.TIER_HOST) for chunk in part])
+        yield cluster.SnapshotEnd(seq, len(chunks))
+
+    def _next_delta(self) -> cluster.Delta:
+        keys = list(islice(self._pending, cluster.MAX_CHANGES))
+        changes = [self._pending.pop(key) for key in keys]
+        delta = cluster.Delta(self.next_seq, self._announce(changes), changes)
+        self.next_seq += 1
+        self._unacked.append(delta)
+        return delta
+
+    def _announce(self, changes: list[cluster.Change]) -> list[cluster.World]:
+        """Worlds that these changes use and that the leader has not heard of."""
+        by_index = {world.index: world for world in self._worlds.values()}
+        fresh = []
+        for index in sorted({change.world for change in changes}):
+            world = by_index.get(index)
+            if world is not None and self._announced.get(index) != world.fingerprint:
+                self._announced[index] = world.fingerprint
+                fresh.append(_announcement(world))
+        return fresh
