@@ -71,6 +71,13 @@ class EtcdServer:
         process.wait(_STOP_TIMEOUT_S)
         self._process = None
 
+    def stop(self) -> None:
+        """SIGTERM: etcd says goodbye to its clients."""
+        process = self._running()
+        process.terminate()
+        process.wait(_STOP_TIMEOUT_S)
+        self._process = None
+
     def freeze(self) -> None:
         """Stop answering while all connections stay up."""
         self._running().send_signal(signal.SIGSTOP)

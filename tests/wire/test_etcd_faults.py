@@ -12,6 +12,8 @@ import pytest
 from blockyard.common.errors import ConfigError
 from blockyard.common.etcd import EtcdClient, EtcdTls, EtcdUnavailable, EtcdUncertain, parse_endpoints
 from support.etcd_server import EtcdServer, unused_port
+from support.polling import until
+from support.tcp_forwarder import Forwarder
 
 # Bounds are generous: they tell "returned by its deadline" from "hung", on a busy machine too.
 _PATIENCE_S = 10.0
@@ -123,6 +125,45 @@ async def test_a_killed_etcd_is_used_again_once_it_is_back() -> None:
             for answer in (await early, await client.keys.get("kept")):
                 assert answer is not None
                 assert answer.value == b"v"
+
+
+async def test_a_put_whose_answer_was_lost_is_not_sent_twice(etcd: EtcdServer) -> None:
+    async with (
+        Forwarder(etcd.endpoint) as forwarder,
+        EtcdClient(etcd.endpoint) as other,
+        EtcdClient(forwarder.endpoint, timeout_s=_PATIENCE_S) as client,
+    ):
+        await client.keys.get("lost/put")
+        forwarder.swallow_answers()
+        putting = asyncio.create_task(client.keys.put("lost/put", b"v"))
+        await until(lambda: exists(other, "lost/put"))
+        await forwarder.cut()
+        await forwarder.open()
+        with pytest.raises(EtcdUncertain):
+            await putting
+        kv = await client.keys.get("lost/put")
+        assert kv is not None
+        assert kv.version == 1
+
+
+async def test_a_creation_whose_answer_was_lost_is_known_to_be_ours(etcd: EtcdServer) -> None:
+    async with (
+        Forwarder(etcd.endpoint) as forwarder,
+        EtcdClient(etcd.endpoint) as other,
+        EtcdClient(forwarder.endpoint, timeout_s=_PATIENCE_S) as client,
+    ):
+        lease = await client.leases.grant(60)
+        forwarder.swallow_answers()
+        creating = asyncio.create_task(client.keys.create_if_absent("lost/new", b"v", lease=lease.id))
+        await until(lambda: exists(other, "lost/new"))
+        await forwarder.cut()
+        await forwarder.open()
+        assert await creating == (True, await client.keys.get("lost/new"))
+        assert not (await client.keys.create_if_absent("lost/new", b"v", lease=lease.id))[0]
+
+
+async def exists(client: EtcdClient, key: str) -> bool:
+    return await client.keys.get(key) is not None
 
 
 async def test_a_caller_can_leave_at_any_time(etcd: EtcdServer) -> None:

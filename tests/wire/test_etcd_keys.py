@@ -59,9 +59,7 @@ async def test_a_listing_holds_the_prefix_alone_in_order_and_its_revision(client
     assert (await client.keys.list("t/none/")).kvs == ()
 
 
-async def test_a_key_that_is_not_utf8_survives_being_read_and_deleted(
-    client: EtcdClient, etcd: EtcdServer
-) -> None:
+async def test_a_key_that_is_not_utf8_survives_being_read_and_deleted(client: EtcdClient, etcd: EtcdServer) -> None:
     odd = b"t/\xff\xfe".decode("utf-8", "surrogateescape")
     await client.keys.put(odd, b"x")
     assert [kv.key for kv in (await client.keys.list("t/")).kvs] == [odd]
@@ -111,9 +109,7 @@ async def test_each_number_of_a_key_can_be_compared(client: EtcdClient, field: F
 
 
 async def test_of_many_who_create_a_key_one_wins_and_all_see_the_winner(client: EtcdClient) -> None:
-    answers = await asyncio.gather(
-        *(client.keys.create_if_absent("t/race", str(i).encode()) for i in range(20))
-    )
+    answers = await asyncio.gather(*(client.keys.create_if_absent("t/race", str(i).encode()) for i in range(20)))
     winners = [kv for won, kv in answers if won]
     assert len(winners) == 1
     assert {kv for _, kv in answers} == set(winners)

@@ -35,9 +35,7 @@ async def client(etcd: EtcdServer) -> AsyncIterator[EtcdClient]:
 class Member:
     """A leased key with its owner: a switch for its liveness and a record of its states."""
 
-    def __init__(
-        self, client: EtcdClient, value: bytes, terms: LeaseTerms = _LONG, *, take_over: bool = False
-    ) -> None:
+    def __init__(self, client: EtcdClient, value: bytes, terms: LeaseTerms = _LONG, *, take_over: bool = False) -> None:
         self.alive = True
         self.states: list[KeyState] = []
         self.key = LeasedKey(
@@ -181,9 +179,7 @@ async def test_a_new_value_is_written_under_the_same_incarnation(client: EtcdCli
         assert again.value == b"new"
 
 
-async def test_a_hung_etcd_ends_the_holding_by_the_local_clock_alone(
-    client: EtcdClient, etcd: EtcdServer
-) -> None:
+async def test_a_hung_etcd_ends_the_holding_by_the_local_clock_alone(client: EtcdClient, etcd: EtcdServer) -> None:
     async with Member(client, b"v").running() as member:
         await member.held()
         etcd.freeze()

@@ -17,8 +17,9 @@ from blockyard.common.etcd import (
     Watch,
     WatchEvent,
 )
-from support.etcd_server import EtcdServer, unused_port
+from support.etcd_server import EtcdServer
 from support.polling import PATIENCE_S, until
+from support.tcp_forwarder import Forwarder
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +133,44 @@ async def test_a_killed_and_restarted_etcd_loses_and_doubles_no_event(etcd: Etcd
         assert events.broken_since is None
 
 
+async def test_a_stopped_and_restarted_etcd_loses_no_event(etcd: EtcdServer) -> None:
+    """A goodbye ends the stream in other ways than a kill does."""
+    async with EtcdClient(etcd.endpoint) as client, client.watch("g/", prefix=True) as events:
+        await started(events)
+        await client.keys.put("g/a", b"1")
+        await asyncio.to_thread(etcd.stop)
+        await until_broken(events)
+        await asyncio.to_thread(etcd.start)
+        await client.keys.put("g/a", b"2", timeout_s=PATIENCE_S)
+        assert values(await take(events, 2)) == [b"1", b"2"]
+
+
+async def test_a_stream_that_has_lived_out_its_time_is_followed_by_another(
+    shared: EtcdServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("blockyard.common.etcd.watch._STREAM_LIFE_S", 0.3)
+    async with EtcdClient(shared.endpoint) as client, client.watch("s/", prefix=True) as events:
+        await take(events, 1)
+        expected = [str(i).encode() for i in range(30)]
+        for value in expected:
+            await client.keys.put("s/a", value)
+            await asyncio.sleep(0.05)
+        assert values(await take(events, 30)) == expected
+
+
+async def test_a_client_closed_under_a_watch_ends_it(shared: EtcdServer) -> None:
+    client = EtcdClient(shared.endpoint)
+    async with client:
+        watch = client.watch("u/", prefix=True)
+        await watch.__aenter__()
+        await started(watch)
+    with pytest.raises(RuntimeError, match="closed"):
+        await take(watch, 1)
+    await watch.__aexit__(None, None, None)
+    with pytest.raises(RuntimeError, match="closed"):
+        await client.keys.get("u/a")
+
+
 async def test_changes_made_while_the_watch_was_blind_are_delivered(etcd: EtcdServer) -> None:
     """The watch goes through a forwarder of ours, which is cut while another client writes."""
     async with behind_forwarder(etcd, "b/") as (forwarder, writer, events):
@@ -185,68 +224,3 @@ async def test_a_watch_moves_to_another_endpoint_when_its_own_hangs(etcd: EtcdSe
         forwarder.freeze()
         await writer.keys.put("h/a", b"1")
         assert values(await take(events, 1)) == [b"1"]
-
-
-class Forwarder:
-    """A TCP forwarder in front of etcd that can be cut off or frozen while etcd itself stays up."""
-
-    def __init__(self, target: str) -> None:
-        self._host, _, self._port = target.partition(":")
-        self._own_port = unused_port()
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._serving: set[asyncio.Task[None]] = set()
-        self._flowing = asyncio.Event()
-
-    @property
-    def endpoint(self) -> str:
-        return f"127.0.0.1:{self._own_port}"
-
-    async def __aenter__(self) -> Forwarder:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.cut()
-
-    async def open(self) -> None:
-        self._flowing.set()
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self._own_port)
-
-    async def cut(self) -> None:
-        """Drop all connections and refuse new ones."""
-        assert self._server is not None
-        self._server.close()
-        self._flowing.set()
-        for writer in list(self._writers):
-            writer.transport.abort()
-        await self._server.wait_closed()
-        await asyncio.gather(*self._serving, return_exceptions=True)
-
-    def freeze(self) -> None:
-        """Keep all connections and pass nothing on."""
-        self._flowing.clear()
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(reader, writer))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection(self._host, int(self._port))
-        self._writers |= {writer, far_writer}
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._pass_on(reader, far_writer))
-                group.create_task(self._pass_on(far_reader, writer))
-        except* OSError:
-            pass
-        finally:
-            self._writers -= {writer, far_writer}
-
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            await self._flowing.wait()
-            writer.write(data)
-            await writer.drain()
-        writer.close()

@@ -38,6 +38,8 @@ _OPTIONS = (
 )
 
 _TRANSIENT = {
+    # A stream that ended before its answer: a server that stops ends them so.
+    grpc.StatusCode.OK,
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.INTERNAL,
@@ -66,6 +68,7 @@ class Connection:
         self._timeout_s = timeout_s
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._current = 0
+        self._closed = False
 
     @property
     def current(self) -> str:
@@ -98,8 +101,7 @@ class Connection:
             if tried % len(self.endpoints) == 0:
                 await asyncio.sleep(max(0.0, min(next(backoff), deadline - time.monotonic())))
         raise EtcdUnavailable(
-            f"etcd {method.path}: no answer from {', '.join(self.endpoints)} within {total_s:g} s; "
-            f"last: {reason}"
+            f"etcd {method.path}: no answer from {', '.join(self.endpoints)} within {total_s:g} s; last: {reason}"
         )
 
     def open_stream(
@@ -114,6 +116,7 @@ class Connection:
         return multi(timeout=timeout_s, metadata=_METADATA)
 
     async def close(self) -> None:
+        self._closed = True
         channels, self._channels = list(self._channels.values()), {}
         for channel in channels:
             await channel.close()
@@ -157,6 +160,8 @@ class Connection:
         return str(meaning)
 
     def _channel(self, endpoint: str) -> grpc.aio.Channel:
+        if self._closed:
+            raise RuntimeError("this etcd client is closed")
         channel = self._channels.get(endpoint)
         if channel is None:
             if self._credentials is None:

@@ -25,9 +25,7 @@ class EtcdTls:
 
     def credentials(self) -> grpc.ChannelCredentials:
         if (self.cert is None) != (self.key is None):
-            raise ConfigError(
-                f"etcd TLS: cert is {self.cert} and key is {self.key}; right: both of them, or neither"
-            )
+            raise ConfigError(f"etcd TLS: cert is {self.cert} and key is {self.key}; right: both of them, or neither")
         return grpc.ssl_channel_credentials(
             root_certificates=_read_pem("ca", self.ca),
             private_key=_read_pem("key", self.key) if self.key else None,
@@ -48,9 +46,7 @@ def _parse_one(endpoint: str, tls: bool) -> str:
         raise ConfigError(f"etcd endpoint {endpoint!r}: unknown scheme {scheme!r}; {_RIGHT}")
     if separator and (scheme == "https") != tls:
         have = "TLS files are configured" if tls else "no TLS files are configured"
-        raise ConfigError(
-            f"etcd endpoint {endpoint!r}: {have}; right: https:// with etcd TLS files, http:// without"
-        )
+        raise ConfigError(f"etcd endpoint {endpoint!r}: {have}; right: https:// with etcd TLS files, http:// without")
     try:
         parts = urlsplit(endpoint if separator else f"//{endpoint}")
         host, port = parts.hostname, parts.port

@@ -95,13 +95,13 @@ class LeasedKey:
         """Wait for the key and return its create revision."""
         try:
             async with asyncio.timeout(timeout_s):
-                await self._is_held.wait()
+                while not isinstance(self._state, Held):
+                    await self._is_held.wait()
+                return self._state.create_revision
         except TimeoutError:
             raise EtcdUnavailable(
                 f"etcd key {self._key}: not held within {timeout_s:g} s; it is {self._state}"
             ) from None
-        assert isinstance(self._state, Held)
-        return self._state.create_revision
 
     def set_value(self, value: bytes) -> None:
         """Change what the key says, now if it is held, else with the next registration."""
@@ -149,9 +149,7 @@ class LeasedKey:
             self._report(Waiting(current))
             await self._revoke(lease.id)
             return False
-        self._tenure = Tenure.begun(
-            current.create_revision, lease.id, lease.ttl_s, asked_at, self._terms.margin_s
-        )
+        self._tenure = Tenure.begun(current.create_revision, lease.id, lease.ttl_s, asked_at, self._terms.margin_s)
         self._written = value
         self._may_take_over = False
         self._report_tenure(self._tenure, "registration took longer than the lease")
@@ -195,9 +193,7 @@ class LeasedKey:
     async def _write(self, tenure: Tenure, timeout_s: float) -> None:
         value = self._value
         same = Compare(self._key, Field.CREATE_REVISION, Is.EQUAL, tenure.create_revision)
-        result = await self._client.keys.txn(
-            [same], [Put(self._key, value, tenure.lease)], timeout_s=timeout_s
-        )
+        result = await self._client.keys.txn([same], [Put(self._key, value, tenure.lease)], timeout_s=timeout_s)
         if not result.succeeded:
             raise LeaseGone(f"etcd key {self._key}: taken over before its new value was written")
         self._written = value

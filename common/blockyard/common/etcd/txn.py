@@ -69,9 +69,7 @@ class Delete:
     prefix: bool = False
 
     def message(self) -> pb.DeleteRangeRequest:
-        return pb.DeleteRangeRequest(
-            key=key_bytes(self.key), range_end=range_end(self.key, prefix=self.prefix)
-        )
+        return pb.DeleteRangeRequest(key=key_bytes(self.key), range_end=range_end(self.key, prefix=self.prefix))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +108,7 @@ def operation_message(operation: Operation) -> pb.RequestOp:
 
 def txn_result(message: pb.TxnResponse) -> TxnResult:
     revision = message.header.revision
-    return TxnResult(
-        message.succeeded, revision, tuple(_result(response, revision) for response in message.responses)
-    )
+    return TxnResult(message.succeeded, revision, tuple(_result(response, revision) for response in message.responses))
 
 
 def _result(message: pb.ResponseOp, revision: int) -> Result:

@@ -9,6 +9,7 @@ or the store is not the one it was), a `Resync` with a fresh listing says so: fo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass
 from enum import Enum
@@ -113,10 +114,15 @@ class Watch:
         return item
 
     async def _pump(self) -> None:
+        # Whatever ends the pump must reach the reader, who would wait for ever otherwise.
         try:
             await self._follow_for_ever()
+        except asyncio.CancelledError:
+            # Also what gRPC raises in a stream whose channel is closed under it.
+            with contextlib.suppress(asyncio.QueueFull):
+                self._events.put_nowait(RuntimeError(f"the etcd watch of {self._key} is closed"))
+            raise
         except Exception as error:
-            # Whatever ends the pump must reach the reader, who would wait for ever otherwise.
             await self._events.put(error)
 
     async def _follow_for_ever(self) -> None:

@@ -33,14 +33,10 @@ class Method(Generic[Request, Response]):
 
 RANGE = Method("/etcdserverpb.KV/Range", pb.RangeRequest, pb.RangeResponse, replay_safe=True)
 PUT = Method("/etcdserverpb.KV/Put", pb.PutRequest, pb.PutResponse, replay_safe=False)
-DELETE = Method(
-    "/etcdserverpb.KV/DeleteRange", pb.DeleteRangeRequest, pb.DeleteRangeResponse, replay_safe=False
-)
+DELETE = Method("/etcdserverpb.KV/DeleteRange", pb.DeleteRangeRequest, pb.DeleteRangeResponse, replay_safe=False)
 TXN = Method("/etcdserverpb.KV/Txn", pb.TxnRequest, pb.TxnResponse, replay_safe=False)
 # A grant whose answer was lost leaves a lease that nobody renews: it expires by itself.
-LEASE_GRANT = Method(
-    "/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse, replay_safe=True
-)
+LEASE_GRANT = Method("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse, replay_safe=True)
 LEASE_REVOKE = Method(
     "/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse, replay_safe=True
 )
