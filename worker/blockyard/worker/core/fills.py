@@ -60,8 +60,8 @@ class FillBook:
 
     def remove(self, job: FillJob) -> None:
         """Forget a job; safe to call again."""
-        if self.jobs.pop(job, job) is None:
-            del job.engine.jobs[job.number]
+        if job in self.jobs:
+            del self.jobs[job], job.engine.jobs[job.number]
 
     def expired(self, now: float) -> list[FillJob]:
         """Jobs whose deadline has passed."""

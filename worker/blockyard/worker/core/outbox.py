@@ -97,6 +97,8 @@ class Outbox:
         """Deltas from `from_seq` on; if they are no longer kept (or it is 0) a snapshot will follow
         instead.
         """
+        if not self._linked:
+            return []
         if self._snapshot is not None or self._snapshot_needed:
             self._start_over()
             return []

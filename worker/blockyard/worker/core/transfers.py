@@ -204,12 +204,14 @@ class Transfers:
             return
         job.resolved |= part
         places: list[Place] = []
+        given: set[Key] = set()
         for key in split_keys(message.keys):
-            entry = job.entries.get(key)
+            entry = job.entries.get(key, CopyState.STALE)
             if not isinstance(entry, Chunk):
-                places.append((CopyState.STALE if entry is None else entry, None))
-            elif entry.job is job:
+                places.append((entry, None))
+            elif entry.job is job and key not in given:
                 places.append((CopyState.OK, entry))
+                given.add(key)
             else:
                 places.append((CopyState.STALE, None))
         self._answer(session, message, places)

@@ -4,23 +4,21 @@
     validate()                                  raises InvariantBroken when the books do not agree
 
 Owns which part acts on which event, the coming and going of sessions, and pins. Must never know sockets,
-files or etcd. The parts: holdings (chunks and slots), transfers (stores and loads), grants, the book of
-sessions, outbox.
+files or etcd. The parts: holdings (chunks and slots), transfers (stores and loads), pinning (what requests may
+load), the book of sessions, outbox.
 """
 
 from collections.abc import Callable
 from typing import Any
 
 from blockyard.common.fencing import EpochFence
-from blockyard.common.identity import Key, split_keys
+from blockyard.common.identity import Key
 from blockyard.common.messages import attach
-from blockyard.common.messages.states import KeyState
 from blockyard.common.metrics.counters import Counters
 from blockyard.common.metrics.spec import Part
 from blockyard.common.slot_table import table_bytes
 from blockyard.worker.core import admission, events, frames, invariants
 from blockyard.worker.core.admission import Refusal
-from blockyard.worker.core.chunks import Chunk
 from blockyard.worker.core.gauges import show, stats
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.instructions import (
@@ -32,9 +30,9 @@ from blockyard.worker.core.instructions import (
     ToLeader,
     Unwatch,
 )
-from blockyard.worker.core.lookups import Lookup
 from blockyard.worker.core.outbox import Outbox
-from blockyard.worker.core.pins import GrantBook, PinGrant
+from blockyard.worker.core.pinning import Pinning
+from blockyard.worker.core.pins import GrantBook
 from blockyard.worker.core.policies.base import EvictionPolicy
 from blockyard.worker.core.policies.lru import LeastRecentlyUsed
 from blockyard.worker.core.sessions import Engine, Session, SessionBook, SessionState, Waiting
@@ -61,6 +59,7 @@ class WorkerCore:
         self.outbox = Outbox(settings, self.counters, self.worlds.by_fingerprint)
         self.holdings = Holdings(settings, self.counters, self.worlds, self.outbox, self._emit)
         self.grants = GrantBook()
+        self.pinning = Pinning(settings, self.counters, self.holdings, self.grants, self._emit)
         self.transfers = Transfers(settings, self.counters, self.holdings, self.grants, self._emit)
         self.book = SessionBook()
         self.fence = EpochFence()
@@ -248,10 +247,7 @@ class WorkerCore:
         self.transfers.end_copies(session)
         if session.role == "scheduler":
             self.transfers.scheduler_left(session)
-            held = [grant for grants in session.engine.requests.values() for grant in grants]
-            for grant in held:
-                if grant.session == session.id:
-                    self._unpin(grant, list(grant.chunks))
+            self.pinning.scheduler_left(session)
         self._settle(session)
 
     def _settle(self, session: Session) -> None:
@@ -296,73 +292,20 @@ class WorkerCore:
         else:
             receive(session, event.message)
 
-    def _acquire(self, session: Session, message: attach.Acquire) -> None:
-        engine = session.engine
-        lookup = Lookup(self.holdings, engine.id, self.settings.max_pins_per_engine - engine.pins)
-        states = b""
-        for run in message.runs:
-            keys = split_keys(run.keys)
-            size_class = engine.world.classes.get(run.group)
-            answer, hits = lookup.run(keys, size_class, run.prefix)
-            states += answer
-            self.holdings.touch(hits)
-            self._count_lookup(answer, 0 if size_class is None else size_class.tokens_per_chunk)
-        self.counters.add("blockyard_worker_acquire_requests_total")
-        number = self._pin(session, message.request, lookup.found) if lookup.found else 0
-        self._emit(Send(session.id, attach.Grant(message.seq, number, states)))
-
-    def _pin(self, session: Session, request: str, chunks: dict[Key, Chunk]) -> int:
-        engine = session.engine
-        for chunk in chunks.values():
-            chunk.pins += 1
-        engine.pins += len(chunks)
-        grant = self.grants.open(engine, session.id, request, self.now + self.settings.pin_ttl, chunks)
-        engine.requests.setdefault(request, []).append(grant)
-        return grant.number
-
-    def _unpin(self, grant: PinGrant, keys: list[Key]) -> None:
-        """Take these keys out of a grant; an empty grant ends."""
-        engine = grant.engine
-        for key in keys:
-            chunk = grant.chunks.pop(key, None)
-            if chunk is not None:
-                engine.pins -= 1
-                chunk.pins -= 1
-                self.holdings.use_ended(chunk)
-        if not grant.chunks:
-            del self.grants.grants[grant.number]
-            engine.requests[grant.request].remove(grant)
-            if not engine.requests[grant.request]:
-                del engine.requests[grant.request]
-
-    def _count_lookup(self, states: bytes, tokens: int) -> None:
-        add = self.counters.add
-        add("blockyard_worker_acquire_keys_total", len(states))
-        add("blockyard_worker_acquire_tokens_total", len(states) * tokens)
-        for state in set(states):
-            count = states.count(state)
-            if state == KeyState.HIT:
-                add("blockyard_worker_hit_chunks_total", count, tier="host")
-                add("blockyard_worker_hit_tokens_total", count * tokens, tier="host")
-            else:
-                reason = KeyState(state).label
-                add("blockyard_worker_miss_chunks_total", count, reason=reason)
-                add("blockyard_worker_miss_tokens_total", count * tokens, reason=reason)
-
-    def _release(self, session: Session, message: attach.Release) -> None:
-        grant = self.grants.grants.get(message.grant)
-        if grant is not None and grant.engine is session.engine:
-            self._unpin(grant, split_keys(message.keys) or list(grant.chunks))
-
-    def _finish(self, session: Session, message: attach.Finish) -> None:
-        for grant in list(session.engine.requests.get(message.request, ())):
-            self._unpin(grant, list(grant.chunks))
-
     def _fill(self, session: Session, message: attach.Fill) -> None:
         if message.job in session.engine.jobs:
             self._unexpected()
         else:
             self.transfers.fill(session, message, self.now)
+
+    def _acquire(self, session: Session, message: attach.Acquire) -> None:
+        self.pinning.acquire(session, message, self.now)
+
+    def _release(self, session: Session, message: attach.Release) -> None:
+        self.pinning.release(session, message)
+
+    def _finish(self, session: Session, message: attach.Finish) -> None:
+        self.pinning.finish(session, message)
 
     def _resolve(self, session: Session, message: attach.Resolve) -> None:
         self.transfers.resolve(session, message, self.now)
@@ -410,8 +353,7 @@ class WorkerCore:
         self.outbox.restart()
 
     def _tick(self, event: events.Tick) -> None:
-        for grant in self.grants.expired(self.now):
-            self._unpin(grant, list(grant.chunks))
+        self.pinning.expire(self.now)
         self.transfers.expire(self.now, self.book.sessions)
         for waiting in [one for one in self.book.waiting.values() if one.deadline <= self.now]:
             del self.book.waiting[waiting.session]
