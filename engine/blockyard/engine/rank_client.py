@@ -186,7 +186,7 @@ class RankClient:
 
     def _detach(self, reason: Reason) -> None:
         """No copy runs: end what is queued, unmap, and let the breaker say when to try again."""
-        if self._queue.open or reason != self._reason:
+        if not self._queue.stopping and (self._queue.open or reason != self._reason):
             log.warning("blockyard: rank %d detached (%s): %s", self._rank, *reason)
         self._reason = reason
         self.detachments[reason.word] += 1
