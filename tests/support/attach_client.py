@@ -75,6 +75,11 @@ class Session:
 
     def introduce(self, message: attach.Hello, descriptors: list[int] | None = None) -> None:
         """Send Hello, with a pidfd of this process unless told otherwise, and take the answer."""
+        self.begin(message, descriptors)
+        self.take_answer()
+
+    def begin(self, message: attach.Hello, descriptors: list[int] | None = None) -> None:
+        """Send Hello and wait for nothing."""
         own = [os.pidfd_open(os.getpid())] if descriptors is None else []
         try:
             frame = encode(message, attach.MAX_FRAME)
@@ -82,7 +87,6 @@ class Session:
         finally:
             for descriptor in own:
                 os.close(descriptor)
-        self.take_answer()
 
     def take_answer(self) -> None:
         """Welcome (with descriptors, for a rank) or Refused."""

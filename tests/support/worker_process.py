@@ -119,6 +119,18 @@ class WorkerProcess:
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def descriptors(self) -> int:
+        """Descriptors that the worker has open now."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def wait_descriptors(self, most: int) -> None:
+        """Wait until the worker has no more than so many open; connections of HTTP requests end on their own."""
+        deadline = time.monotonic() + _STOP_SECONDS
+        while (found := self.descriptors()) > most:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{found} descriptors are open, more than {most}")
+            time.sleep(0.05)
+
     def get(self, path: str) -> tuple[int, str]:
         """Status and body of one of its HTTP endpoints."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -178,8 +190,3 @@ class WorkerProcess:
 def _die_with_us() -> list[str]:
     """Have the kernel end the worker with the test run, however that ends."""
     return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
-
-
-def open_descriptors(pid: int) -> int:
-    """Descriptors that a process has open now."""
-    return len(os.listdir(f"/proc/{pid}/fd"))

@@ -1,0 +1,144 @@
+"""What a worker does with a connection before, and instead of, a proper Hello."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from blockyard.common.codec import PREFIX_BYTES, encode
+from blockyard.common.messages import attach
+from support.attach_client import SECONDS, Session, hello
+from support.worker_process import WorkerProcess
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[WorkerProcess]:
+    with WorkerProcess() as process:
+        yield process
+
+
+@pytest.fixture
+def pidfd() -> Iterator[int]:
+    descriptor = os.pidfd_open(os.getpid())
+    yield descriptor
+    os.close(descriptor)
+
+
+def refused(worker: WorkerProcess, session: Session, code: str, before: float) -> None:
+    """The answer is a typed refusal, the connection ends, and it was counted."""
+    assert isinstance(session.answer, attach.Refused), session.answer
+    assert session.answer.code == code
+    session.ended()
+    session.close()
+    assert worker.metric("handshakes_refused_total", reason=code) == before + 1
+
+
+@pytest.mark.parametrize("count", [0, 2, 5, 40])
+def test_anything_but_one_descriptor_is_refused(worker: WorkerProcess, pidfd: int, count: int) -> None:
+    before, open_before = worker.metric("handshakes_refused_total", reason="pidfd"), worker.descriptors()
+    session = Session(worker.socket)
+    frame = encode(hello(), attach.MAX_FRAME)
+    if count:
+        socket.send_fds(session.sock, [frame], [pidfd] * count)
+    else:
+        session.sock.sendall(frame)
+    session.take_answer()
+    refused(worker, session, "pidfd", before)
+    worker.wait_descriptors(open_before)
+
+
+def test_a_descriptor_that_is_no_pidfd_is_refused(worker: WorkerProcess) -> None:
+    before = worker.metric("handshakes_refused_total", reason="pidfd")
+    with open(os.devnull) as file:
+        session = Session(worker.socket, hello(), [file.fileno()])
+    refused(worker, session, "pidfd", before)
+
+
+def test_a_pidfd_of_another_process_is_refused(worker: WorkerProcess) -> None:
+    before = worker.metric("handshakes_refused_total", reason="pidfd")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        descriptor = os.pidfd_open(other.pid)
+        session = Session(worker.socket, hello(), [descriptor])
+        os.close(descriptor)
+        other.communicate(b"\n", timeout=SECONDS)
+    refused(worker, session, "pidfd", before)
+
+
+def test_a_peer_that_says_nothing_is_sent_away(worker: WorkerProcess) -> None:
+    before = worker.metric("handshakes_refused_total", reason="timeout")
+    session = Session(worker.socket)
+    session.take_answer()
+    refused(worker, session, "timeout", before)
+
+
+def test_half_a_hello_is_sent_away_while_others_come_in(worker: WorkerProcess, pidfd: int) -> None:
+    before = worker.metric("handshakes_refused_total", reason="timeout")
+    frame = encode(hello(engine="slow"), attach.MAX_FRAME)
+    slow = Session(worker.socket)
+    socket.send_fds(slow.sock, [frame[:20]], [pidfd])
+    assert Session(worker.socket, hello(engine="quick")).welcome
+    slow.take_answer()
+    refused(worker, slow, "timeout", before)
+
+
+def test_a_hello_in_small_pieces_is_accepted(worker: WorkerProcess, pidfd: int) -> None:
+    frame = encode(hello(engine="pieces"), attach.MAX_FRAME)
+    session = Session(worker.socket)
+    socket.send_fds(session.sock, [frame[:1]], [pidfd])
+    for place in range(1, len(frame)):
+        session.sock.sendall(frame[place : place + 1])
+    session.take_answer()
+    assert session.welcome.worker == "test-node"
+    session.close()
+
+
+def test_what_follows_hello_at_once_is_not_lost_nor_obeyed(worker: WorkerProcess, pidfd: int) -> None:
+    before = worker.metric("frames_refused_total", reason="unexpected")
+    session = Session(worker.socket)
+    scheduler = hello(engine="hasty", role="scheduler", groups=[attach.GroupShape(0, 256, 0)])
+    frames = encode(scheduler, attach.MAX_FRAME) + encode(attach.Finish("r"), attach.MAX_FRAME)
+    socket.send_fds(session.sock, [frames], [pidfd])
+    session.ended()
+    session.close()
+    assert worker.metric("frames_refused_total", reason="unexpected") == before + 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\0\0\0\0",
+        b"\xff\xff\xff\xff",
+        (1 << 20).to_bytes(PREFIX_BYTES, "little"),
+        b"\4\0\0\0\xc1\xc1\xc1\xc1",
+        b"GET / HTTP/1.1\r\nHost: worker\r\n\r\n",
+        encode(attach.Finish("r"), attach.MAX_FRAME),
+        encode(hello(rank=0), attach.MAX_FRAME)[:-1] + b"\xff",
+    ],
+)
+def test_garbage_in_place_of_hello_is_refused(worker: WorkerProcess, pidfd: int, data: bytes) -> None:
+    before = worker.metric("handshakes_refused_total", reason="malformed")
+    session = Session(worker.socket)
+    socket.send_fds(session.sock, [data], [pidfd])
+    session.take_answer()
+    refused(worker, session, "malformed", before)
+
+
+def test_a_peer_that_leaves_is_counted(worker: WorkerProcess) -> None:
+    before = worker.metric("handshakes_refused_total", reason="gone")
+    Session(worker.socket).close()
+    worker.wait_metric("handshakes_refused_total", before + 1, reason="gone")
+
+
+def test_many_silent_peers_are_bounded_and_shut_nobody_out_for_long() -> None:
+    with WorkerProcess() as worker:
+        silent = [Session(worker.socket) for _ in range(100)]
+        worker.wait_metric("handshakes_refused_total", 36, reason="busy")
+        worker.wait_metric("handshakes_refused_total", 64, reason="timeout")
+        assert Session(worker.socket, hello()).welcome
+        for session in silent:
+            session.close()
