@@ -1,4 +1,4 @@
-"""A real leader in a process of its own, for tests. Owns the process, its log and the rough handling of it."""
+"""A real leader in a process of its own, for tests. Owns the process, its log and its rough handling."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 class LeaderProcess:
     """`with LeaderProcess(etcd.endpoint, "a") as leader:` gives a leader that serves HTTP at `leader.http`."""
 
-    def __init__(
-        self, etcd: str, node: str, *, cluster: str = "test", lease_ttl: str = "2s", **flags: str
-    ) -> None:
+    def __init__(self, etcd: str, node: str, *, cluster: str = "test", ttl: str = "2s", **flags: str) -> None:
         self._flags = {
             "etcd": etcd,
             "cluster": cluster,
@@ -44,7 +42,7 @@ class LeaderProcess:
             "listen": "127.0.0.1:0",
             "http_listen": "127.0.0.1:0",
             "insecure": "true",
-            "lease_ttl": lease_ttl,
+            "lease_ttl": ttl,
         } | flags
         handle, name = tempfile.mkstemp(prefix=f"blockyard-leader-{node}-", suffix=".log")
         self._log = Path(name)
@@ -120,7 +118,7 @@ class LeaderProcess:
     def _listening(self, said: int) -> re.Match[str] | None:
         if not self.running:
             raise RuntimeError(f"the leader ended:\n{self.log()}")
-        return re.search(r"links at (\S+), HTTP at (\S+)", self.log()[said:])
+        return re.search(r"leader serves link=(\S+) http=(\S+)", self.log()[said:])
 
     def _running(self) -> subprocess.Popen[bytes]:
         assert self._process is not None, "the leader is not running"
@@ -132,9 +130,7 @@ class LeaderProcess:
         self._log.unlink(missing_ok=True)
 
 
-def wait_for(
-    found: Callable[[], T | None], timeout: float, what: str, detail: Callable[[], str] = lambda: ""
-) -> T:
+def wait_for(found: Callable[[], T | None], timeout: float, what: str, detail: Callable[[], str] = lambda: "") -> T:
     """Ask until the answer is true and return it; after `timeout` seconds it is an error."""
     deadline = time.monotonic() + timeout
     while True:

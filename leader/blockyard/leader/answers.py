@@ -29,9 +29,7 @@ def parse_key(text: str) -> Key:
         key = b""
     # fromhex passes over blanks, so the text's own length counts too.
     if len(key) != DIGEST_BYTES or len(text) != 2 * DIGEST_BYTES:
-        raise BadQuery(
-            f"key {text[:_SHOWN]!r}: must be {2 * DIGEST_BYTES} hex digits, and has {len(text)} characters"
-        )
+        raise BadQuery(f"key {text[:_SHOWN]!r}: must be {2 * DIGEST_BYTES} hex digits, and has {len(text)} characters")
     return key
 
 
@@ -52,9 +50,7 @@ def workers(service: Service) -> Json:
 
 def where(service: Service, key: Key) -> Json:
     """Who holds one key."""
-    return _framed(
-        service, {"key": key.hex(), "holders": [_holding(found) for found in service.core.where(key)]}
-    )
+    return _framed(service, {"key": key.hex(), "holders": [_holding(found) for found in service.core.where(key)]})
 
 
 def match(service: Service, keys: Sequence[Key]) -> Json:
@@ -85,9 +81,7 @@ def readiness(service: Service) -> Json:
         "role": "leader" if leading else "standby",
         "partial": service.core.partial,
         "insecure": service.config.insecure,
-        "degraded": [
-            {"what": item.what, "detail": item.detail, "since": wall_clock(item.since)} for item in found
-        ],
+        "degraded": [{"what": item.what, "detail": item.detail, "since": wall_clock(item.since)} for item in found],
     }
     return answer if leading else answer | {"leader": other_leader(service)}
 
@@ -127,7 +121,5 @@ def _worker(view: WorkerView) -> Json:
         "applied_seq": view.applied_seq,
         "pool_bytes": view.info.pool_bytes if view.pool_bytes is None else view.pool_bytes,
         "used_bytes": view.used_bytes,
-        "engines": [
-            {"engine": engine.engine, "model": engine.model, "state": engine.state} for engine in view.engines
-        ],
+        "engines": [{"engine": engine.engine, "model": engine.model, "state": engine.state} for engine in view.engines],
     }

@@ -24,6 +24,7 @@ from blockyard.common.etcd import (
 )
 from blockyard.common.etcd import KeyState as ElectionState
 from blockyard.common.fencing import Epoch
+from blockyard.common.logs import fields
 
 UID_BYTES = 16
 _RETRY_S = 0.3
@@ -32,12 +33,16 @@ log = logging.getLogger(__name__)
 
 
 class LeaderRecord(msgspec.Struct, frozen=True):
-    """What the election key says of the leader: where workers link and where HTTP is served."""
+    """What the election key says of the leader: where workers link and where HTTP is served.
+
+    The uid is added once it is certain, which also tells whoever saw the key too early to read the uid.
+    """
 
     node: str
     link: str
     http: str
     version: str
+    uid: str = ""
 
 
 class Election:
@@ -58,6 +63,7 @@ class Election:
         self._uid_key = f"{prefix}/uid"
         self._on_lead = on_lead
         self._on_lost = on_lost
+        self._record = record
         self._changed = asyncio.Event()
         self._key = LeasedKey(
             client,
@@ -78,6 +84,17 @@ class Election:
         state = self._key.state
         return _record(state.holder) if isinstance(state, Waiting) else None
 
+    @property
+    def epoch_seen(self) -> int:
+        """Create-revision of the election key as last seen; 0 while none is."""
+        match self._key.state:
+            case Held(create_revision):
+                return create_revision
+            case Waiting(holder):
+                return holder.create_revision
+            case NotHeld():
+                return 0
+
     async def run(self) -> None:
         """Campaign until cancelled; then the key is given up, so that a standby takes over at once."""
         async with asyncio.TaskGroup() as tasks:
@@ -88,12 +105,12 @@ class Election:
         self._changed.set()
         match state:
             case Held(create_revision):
-                log.info("holds the election key, epoch %d", create_revision)
+                log.info("election won", extra=fields(epoch=create_revision))
             case Waiting(holder):
-                log.info("stands by for %s", _record(holder) or holder.value)
+                log.info("stands by", extra=fields(leader=holder.value.decode(errors="replace")))
                 self._on_lost("another process leads")
             case NotHeld(reason):
-                log.warning("does not hold the election key: %s", reason)
+                log.warning("election key not held", extra=fields(reason=reason))
                 self._on_lost(reason)
 
     async def _announce_tenures(self) -> None:
@@ -106,10 +123,11 @@ class Election:
             try:
                 uid = await self._cluster_uid()
             except EtcdError as error:
-                log.warning("cannot read the cluster uid: %s", error)
+                log.warning("cluster uid cannot be read", extra=fields(error=error))
                 self._changed.set()
                 await asyncio.sleep(_RETRY_S)
                 continue
+            self._key.set_value(msgspec.json.encode(msgspec.structs.replace(self._record, uid=uid.hex())))
             if self._key.state == state and self._key.held(time.monotonic()):
                 self._on_lead(Epoch(uid, state.create_revision))
 

@@ -22,7 +22,7 @@ def _refresh(service: Service) -> None:
     gauge = service.counters.set
     core = service.core
     gauge("blockyard_leader_is_leader", float(service.leading()))
-    gauge("blockyard_leader_epoch", core.epoch.number if core.epoch else 0)
+    gauge("blockyard_leader_epoch", service.election.epoch_seen)
     gauge("blockyard_leader_etcd_healthy", float(service.roster.broken_since is None))
     states = Counter(member.state for member in core.members)
     for state in ("live", "partial", "lost"):

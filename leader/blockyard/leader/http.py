@@ -4,6 +4,7 @@ Owns what is answered when: only the leader answers for the cluster, a standby n
 is JSON with one line. Must never change the machine.
 """
 
+import logging
 import socket
 from collections.abc import Awaitable, Callable
 
@@ -11,6 +12,7 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from blockyard.common.logs import fields
 from blockyard.common.metrics.exposition import render
 from blockyard.leader import answers
 from blockyard.leader.answers import BadQuery, Json
@@ -19,6 +21,8 @@ from blockyard.leader.service import Service
 _BODY_PER_KEY = 72
 _BODY_BASE = 4096
 _ROUTES = ("/v1/match", "/v1/where", "/v1/workers", "/metrics", "/healthz", "/readyz")
+
+log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -113,13 +117,12 @@ class Faces:
         except _StandsBy:
             response = self._standby_answer()
         except web.HTTPRequestEntityTooLarge:
-            response = _error(
-                413, f"body: larger than {self._max_body} bytes, enough for {self._max_keys} keys"
-            )
+            response = _error(413, f"body: larger than {self._max_body} bytes, enough for {self._max_keys} keys")
         except web.HTTPException as error:
-            response = _error(
-                error.status, f"{request.method} {request.path[:200]}: {error.reason}", error.headers
-            )
+            response = _error(error.status, f"{request.method} {request.path[:200]}: {error.reason}", error.headers)
+        except Exception:
+            log.exception("request failed", extra=fields(path=request.path[:200]))
+            response = _error(500, f"{request.method} {request.path[:200]}: this is a bug; the log says more")
         route = request.path if request.path in _ROUTES else "other"
         self._service.counters.add(
             "blockyard_leader_http_requests_total", route=route, code=f"{response.status // 100}xx"

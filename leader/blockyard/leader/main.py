@@ -14,29 +14,28 @@ from importlib.metadata import PackageNotFoundError, version
 from blockyard.common.config import Address, LeaderConfig
 from blockyard.common.errors import ConfigError
 from blockyard.common.etcd import EtcdClient, EtcdTls
+from blockyard.common.logs import fields, set_up
+from blockyard.common.tls import server_context
 from blockyard.leader import gauges, http
 from blockyard.leader.election import Election, LeaderRecord
 from blockyard.leader.roster import Roster
 from blockyard.leader.service import Service
-from blockyard.leader.tls import server_context
 
-EXIT_OK, EXIT_CONFIG = 0, 2
-END_TIMEOUT_S = 5.0
+_CRASHED = 70
+_END_SECONDS = 5.0
 
-log = logging.getLogger("blockyard.leader")
+log = logging.getLogger(__name__)
 
 
 def run(config: LeaderConfig) -> int:
-    """Run a leader until SIGTERM or SIGINT; returns the exit code."""
-    logging.basicConfig(
-        level=config.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    try:
-        with asyncio.Runner(loop_factory=_loop) as runner:
-            return runner.run(_run(config))
-    except ConfigError as error:
-        log.error("%s", error)
-        return EXIT_CONFIG
+    """Lead or stand by until SIGTERM or SIGINT, then 0. Raises ConfigError when it cannot start."""
+    set_up(config.log_level, "leader")
+    with (
+        _listener("listen", config.listen) as for_links,
+        _listener("http_listen", config.http_listen) as for_http,
+        asyncio.Runner(loop_factory=_loop) as runner,
+    ):
+        return runner.run(_serve(config, for_links, for_http))
 
 
 def _loop() -> asyncio.AbstractEventLoop:
@@ -47,19 +46,19 @@ def _loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _run(config: LeaderConfig) -> int:
+async def _serve(config: LeaderConfig, for_links: socket.socket, for_http: socket.socket) -> int:
+    """Run the parts; a bug in one ends the process, since an index that may be wrong must answer nobody."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    tls = server_context(config)
     etcd_tls = EtcdTls(config.etcd_ca, config.etcd_cert, config.etcd_key) if config.etcd_ca else None
-    with (
-        _listener("listen", config.listen) as for_links,
-        _listener("http_listen", config.http_listen) as for_http,
-    ):
+    try:
         async with EtcdClient([str(endpoint) for endpoint in config.etcd], tls=etcd_tls) as client:
-            await _lead_until(stop, config, client, for_links, for_http, tls)
-    return EXIT_OK
+            await _lead_until(stop, config, client, for_links, for_http)
+    except ExceptionGroup as group:
+        log.critical("the leader has a bug and stops", exc_info=group)
+        return _CRASHED
+    return 0
 
 
 async def _lead_until(
@@ -68,29 +67,43 @@ async def _lead_until(
     client: EtcdClient,
     for_links: socket.socket,
     for_http: socket.socket,
-    tls: ssl.SSLContext | None,
 ) -> None:
-    async with asyncio.TaskGroup() as tasks:
-        service = Service(config, _version(), tasks)
-        record = _record(config, for_links, for_http, service.version)
-        election, roster = _join(service, client, record)
-        server = await asyncio.start_server(service.links.accept, sock=for_links, ssl=tls)
-        faces = await http.serve(http.Faces(service, gauges.expose(service)).application(), for_http)
-        log.info("links at %s, HTTP at %s", record.link, record.http)
-        campaign = tasks.create_task(election.run(), name="election")
-        others = [
-            tasks.create_task(roster.run(), name="roster"),
-            tasks.create_task(service.tick(), name="tick"),
-        ]
-        await stop.wait()
-        log.info("ends")
-        campaign.cancel()
-        await asyncio.wait([campaign], timeout=END_TIMEOUT_S)
+    service = Service(config, _version())
+    record = _record(config, for_links, for_http, service.version)
+    election, roster = _join(service, client, record)
+    server = await service.links.listen(for_links, _tls(config))
+    faces = await http.serve(http.Faces(service, gauges.expose(service)).application(), for_http)
+    log.info("leader serves", extra=fields(link=record.link, http=record.http))
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            campaign = tasks.create_task(election.run(), name="election")
+            others = [
+                tasks.create_task(part, name=name)
+                for name, part in (
+                    ("roster", roster.run()),
+                    ("tick", service.tick()),
+                    ("links", service.links.watch()),
+                )
+            ]
+            await stop.wait()
+            log.info("leader ends")
+            campaign.cancel()
+            await asyncio.wait([campaign], timeout=_END_SECONDS)
+            for task in others:
+                task.cancel()
+    finally:
         server.close()
         service.links.stop()
-        for task in others:
-            task.cancel()
         await faces.cleanup()
+
+
+def _tls(config: LeaderConfig) -> ssl.SSLContext | None:
+    """Mutual TLS from the configured files; None where the configuration allows plain TCP."""
+    if config.tls_ca is not None and config.tls_cert is not None and config.tls_key is not None:
+        return server_context(config.tls_ca, config.tls_cert, config.tls_key)
+    if not config.insecure:
+        raise ConfigError("tls_cert is not set; right: tls_ca, tls_cert and tls_key, or insecure = true")
+    return None
 
 
 def _join(service: Service, client: EtcdClient, record: LeaderRecord) -> tuple[Election, Roster]:
@@ -119,15 +132,11 @@ def _listener(name: str, address: Address) -> socket.socket:
         raise ConfigError(f"{name} = {address}: cannot listen there: {error.strerror or error}") from error
 
 
-def _record(
-    config: LeaderConfig, for_links: socket.socket, for_http: socket.socket, version: str
-) -> LeaderRecord:
+def _record(config: LeaderConfig, for_links: socket.socket, for_http: socket.socket, version: str) -> LeaderRecord:
     """What others are told; a wildcard HTTP address is reached at the host that links use."""
     link = config.advertised(for_links.getsockname()[1])
     http_host = link.host if config.http_listen.is_wildcard else config.http_listen.host
-    return LeaderRecord(
-        config.node_id, str(link), str(Address(http_host, for_http.getsockname()[1])), version
-    )
+    return LeaderRecord(config.node_id, str(link), str(Address(http_host, for_http.getsockname()[1])), version)
 
 
 def _version() -> str:

@@ -20,6 +20,7 @@ from blockyard.common.etcd import (
     Watch,
     WatchEvent,
 )
+from blockyard.common.logs import fields
 from blockyard.leader.core import events
 
 _LOOK_S = 0.5
@@ -65,7 +66,7 @@ class Roster:
                     self._watch = watch
                     await self._follow(watch)
             except EtcdError as error:
-                log.error("cannot follow %s: %s", self._prefix, error)
+                log.error("registrations cannot be followed", extra=fields(prefix=self._prefix, error=error))
                 await asyncio.sleep(_RETRY_S)
 
     async def _follow(self, watch: Watch) -> None:
@@ -92,7 +93,7 @@ class Roster:
         try:
             said = msgspec.json.decode(kv.value, type=_Registration)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            log.error("registration %s cannot be read: %s", kv.key, error)
+            log.error("registration cannot be read", extra=fields(key=kv.key, error=error))
             said = _Registration()
         info = events.WorkerInfo(said.boot_id, said.version, said.metrics, said.pool_bytes)
         return events.WorkerRegistered(self._node(kv.key), kv.create_revision, info)

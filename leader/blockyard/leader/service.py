@@ -10,6 +10,7 @@ import time
 
 from blockyard.common.config import LeaderConfig
 from blockyard.common.fencing import Epoch
+from blockyard.common.logs import fields
 from blockyard.common.metrics.counters import Counters
 from blockyard.leader.core import events
 from blockyard.leader.core.leader import LeaderCore
@@ -31,14 +32,14 @@ class Service:
     election: Election
     roster: Roster
 
-    def __init__(self, config: LeaderConfig, version: str, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, config: LeaderConfig, version: str) -> None:
         self.config = config
         self.version = version
         self.started = time.monotonic()
         self.counters = Counters("leader", strict=False)
         settings = LeaderSettings(config.cluster, version, max_workers=config.max_workers)
         self.core = LeaderCore(settings, self.counters, self.started)
-        self.links = WorkerLinks(tasks, self.feed, self.counters, config.max_workers)
+        self.links = WorkerLinks(self.feed, self.counters, config.max_workers)
         self.lost_since: float | None = self.started
         self.lost_reason = "not elected yet"
         self._ticked = self.started
@@ -63,14 +64,14 @@ class Service:
 
     def lead(self, epoch: Epoch) -> None:
         """The election was won, or a lease that seemed lost was renewed."""
-        log.info("leads with epoch %d in cluster uid %s", epoch.number, epoch.cluster_uid.hex())
+        log.info("leads", extra=fields(epoch=epoch.number, cluster_uid=epoch.cluster_uid.hex()))
         self.lost_since = None
         self._handle(events.BecameLeader(epoch))
 
     def lose(self, reason: str) -> None:
         """Stop speaking as leader; what is known of the workers' claims is kept for a while."""
         if self.core.epoch is not None:
-            log.warning("leads no more: %s", reason)
+            log.warning("leads no more", extra=fields(reason=reason))
             self._handle(events.LostLeadership())
             self.lost_since = time.monotonic()
         self.lost_reason = reason

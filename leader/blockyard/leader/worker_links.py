@@ -1,25 +1,32 @@
-"""The workers' links: a TCP server, one framed stream per worker.
+"""The workers' links: a TCP server, one framed link per worker.
 
-Owns sockets, hello deadlines and refused frames. Must never know what a message means: it feeds the machine
-and carries out what comes back. Sending never waits; a worker that does not read is cut off by its link.
+Owns sockets, hello deadlines and refused frames. Must never know what a message means: it feeds the machine and
+carries out what comes back. Sending never waits; a worker that does not read is cut off by its link.
 """
 
 import asyncio
 import itertools
 import logging
+import socket
+import ssl
+import time
 from collections.abc import Callable
 
 from blockyard.common.codec import Decoder, FrameRefused
-from blockyard.common.link import LinkClosed, LinkTimeout, StreamLink
+from blockyard.common.frame_protocol import FrameProtocol
+from blockyard.common.link import LinkClosed
+from blockyard.common.logs import fields
 from blockyard.common.messages import cluster as wire
 from blockyard.common.metrics.counters import Counters
+from blockyard.common.tls import peer_name
 from blockyard.leader.core import events
 from blockyard.leader.core.instructions import CloseLink, Instruction, SendTo
-from blockyard.leader.tls import peer_name
 
 HELLO_TIMEOUT = 5.0
-SILENCE = 30.0
-"""A link that brings nothing for so long is dead: workers report about once a second."""
+SILENCE = 15.0
+"""A link that brings nothing for so long is dead: workers ping about once a second."""
+
+LOOK = 0.5
 
 MAX_REFUSED = 16
 """Malformed frames borne on one link before it is cut: the peer speaks something else."""
@@ -29,47 +36,45 @@ STRANGERS = 64
 
 _REASONS = {"oversize": "too-large", "empty": "malformed", "malformed": "malformed"}
 
-Link = StreamLink[wire.FromWorker]
 log = logging.getLogger(__name__)
 
 
 class WorkerLinks:
-    """Each accepted connection is served by a task of `tasks`."""
+    """All links of this process. A bug met while one is served ends the process: see `watch`."""
 
-    def __init__(
-        self,
-        tasks: asyncio.TaskGroup,
-        feed: Callable[[events.Event], None],
-        counters: Counters,
-        max_workers: int,
-    ) -> None:
-        self._tasks = tasks
-        self._feed = feed
+    def __init__(self, feed: Callable[[events.Event], None], counters: Counters, max_workers: int) -> None:
+        self.feed = feed
         self._counters = counters
         self._max_connections = max_workers + STRANGERS
         self._numbers = itertools.count(1)
-        self._links: dict[int, Link] = {}
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: set[_Link] = set()
+        self._greeted: dict[int, _Link] = {}
         self._decoder: Decoder[wire.FromWorker] = Decoder(wire.FromWorker)
+        self._bug: BaseException | None = None
 
-    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take in one connection."""
-        if len(self._open) >= self._max_connections:
-            log.warning("connection from %s closed: %d are open", _peer(writer), len(self._open))
-            writer.transport.abort()
-            return
-        task = self._tasks.create_task(self._serve(reader, writer), name=f"link {_peer(writer)}")
-        self._open.add(task)
-        task.add_done_callback(self._open.discard)
+    async def listen(self, listener: socket.socket, tls: ssl.SSLContext | None) -> asyncio.Server:
+        """Take in connections of this listening socket."""
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(lambda: _Link(self, self._decoder), sock=listener, ssl=tls)
+
+    async def watch(self) -> None:
+        """Cut links that are silent for too long, until cancelled. Raises what a link's callback raised."""
+        while True:
+            now = time.monotonic()
+            for link in list(self._open):
+                link.look(now)
+            if self._bug is not None:
+                raise self._bug
+            await asyncio.sleep(LOOK)
 
     def stop(self) -> None:
-        """End every link and every connection that has not said hello."""
-        for task in self._open:
-            task.cancel()
+        """End every link, also those that have not said hello."""
+        for link in list(self._open):
+            link.abort("the leader ends")
 
     def carry_out(self, instruction: Instruction) -> None:
-        """Send or close. A link that fails is cut, which its own task then reports."""
-        link = self._links.get(instruction.link)
+        """Send or close. A link that fails is cut, which it then reports by itself."""
+        link = self._greeted.get(instruction.link)
         if link is None:
             return
         match instruction:
@@ -77,66 +82,99 @@ class WorkerLinks:
                 try:
                     link.send(message)
                 except (LinkClosed, FrameRefused) as error:
-                    log.warning("link %d is cut: %s", instruction.link, error)
-                    link.abort()
-            case CloseLink(number, reason):
-                log.info("link %d is closed: %s", number, reason)
-                link.close()
+                    link.abort(str(error))
+            case CloseLink(_, reason):
+                link.close(reason)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = Link(reader, writer, self._decoder, wire.MAX_FRAME)
+    def opened(self, link: "_Link") -> None:
+        """A connection was made."""
+        if len(self._open) >= self._max_connections:
+            log.warning("too many connections", extra=fields(peer=link.peer, open=len(self._open)))
+            link.abort("too many connections")
+        self._open.add(link)
+
+    def greeted(self, link: "_Link", hello: wire.WorkerHello) -> int:
+        """The link said hello; returns its number."""
         number = next(self._numbers)
-        try:
-            if (hello := await self._hello(link, peer_name(writer))) is not None:
-                log.info("link %d: worker %s at %s", number, hello.node, _peer(writer))
-                self._links[number] = link
-                self._feed(events.LinkOpened(number, hello))
-                await self._read(number, link)
-        except (LinkClosed, LinkTimeout, FrameRefused) as error:
-            log.info("link %d from %s ended: %s", number, _peer(writer), error)
-        finally:
-            if self._links.pop(number, None) is not None:
-                self._feed(events.LinkClosed(number))
-            link.close()
+        log.info("link opened", extra=fields(link=number, node=hello.node, peer=link.peer))
+        self._greeted[number] = link
+        self.feed(events.LinkOpened(number, hello))
+        return number
 
-    async def _hello(self, link: Link, name: str | None) -> wire.WorkerHello | None:
-        """The first message if it is a hello by the one whose certificate it came with."""
-        try:
-            hello = await link.receive(HELLO_TIMEOUT)
-        except FrameRefused as error:
-            self._count(_REASONS[error.reason])
-            link.send(wire.LinkRefused("hello", f"the first frame is not a hello: {error.detail}"[:4096]))
-            return None
-        if not isinstance(hello, wire.WorkerHello):
-            self._count("unexpected")
-            link.send(wire.LinkRefused("hello", f"the first message is {type(hello).__name__}, not a hello"))
-            return None
-        if name is not None and name != hello.node:
-            link.send(
-                wire.LinkRefused("identity", f"worker {hello.node} came with the certificate of {name!r}")
-            )
-            return None
-        return hello
+    def lost(self, link: "_Link", number: int, reason: str) -> None:
+        """The link is over."""
+        self._open.discard(link)
+        log.info("link ended", extra=fields(link=number or "none", peer=link.peer, reason=reason))
+        if self._greeted.pop(number, None) is not None:
+            self.feed(events.LinkClosed(number))
 
-    async def _read(self, number: int, link: Link) -> None:
-        refused = 0
-        while True:
-            try:
-                message = await link.receive(SILENCE)
-            except FrameRefused as error:
-                self._count(_REASONS[error.reason])
-                refused += 1
-                # A frame of a bad length leaves the stream out of step.
-                if error.reason != "malformed" or refused >= MAX_REFUSED:
-                    raise
-                log.warning("link %d: %s", number, error)
-                continue
-            self._feed(events.Received(number, message))
-
-    def _count(self, reason: str) -> None:
+    def count_refused(self, reason: str) -> None:
+        """A frame was not acted on."""
         self._counters.add("blockyard_leader_frames_refused_total", reason=reason)
 
+    def note_bug(self, error: BaseException) -> None:
+        """The machine raised: its state can no longer be trusted."""
+        self._bug = self._bug or error
 
-def _peer(writer: asyncio.StreamWriter) -> str:
-    peer = writer.get_extra_info("peername")
-    return f"{peer[0]}:{peer[1]}" if peer else "a peer that is gone"
+
+class _Link(FrameProtocol[wire.FromWorker]):
+    """One connection, from its hello on."""
+
+    def __init__(self, links: WorkerLinks, decoder: Decoder[wire.FromWorker]) -> None:
+        super().__init__(decoder, wire.MAX_FRAME)
+        self._links = links
+        self._name: str | None = None
+        self._number = 0
+        self._refused = 0
+        self._heard = time.monotonic()
+        self.peer = "unknown"
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        address = transport.get_extra_info("peername")
+        self.peer = f"{address[0]}:{address[1]}" if address else "gone"
+        if transport.get_extra_info("ssl_object") is not None:
+            self._name = peer_name(transport)
+        self._links.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            super().data_received(data)
+        except Exception as error:
+            self._links.note_bug(error)
+            raise
+
+    def received(self, message: wire.FromWorker) -> None:
+        self._heard = time.monotonic()
+        if self._number:
+            self._links.feed(events.Received(self._number, message))
+        elif not isinstance(message, wire.WorkerHello):
+            self._links.count_refused("unexpected")
+            self._turn_away("hello", f"the first message is {type(message).__name__}, not a hello")
+        elif self._name is not None and self._name != message.node:
+            self._turn_away("identity", f"worker {message.node} came with the certificate of {self._name!r}")
+        else:
+            self._number = self._links.greeted(self, message)
+
+    def refused(self, error: FrameRefused, payload: bytes) -> None:
+        self._links.count_refused(_REASONS[error.reason])
+        self._refused += 1
+        if not self._number:
+            self._turn_away("hello", f"the first frame is not a hello: {error.detail}"[:4096])
+        elif error.reason != "malformed" or self._refused >= MAX_REFUSED:
+            self.abort(str(error))
+        else:
+            log.warning("frame refused", extra=fields(link=self._number, peer=self.peer, error=error))
+
+    def lost(self, reason: str) -> None:
+        self._links.lost(self, self._number, reason)
+
+    def look(self, now: float) -> None:
+        """Cut the link if it has been silent for too long."""
+        silence = now - self._heard
+        if silence > (SILENCE if self._number else HELLO_TIMEOUT):
+            self.abort(f"nothing received for {silence:.1f} s")
+
+    def _turn_away(self, code: str, detail: str) -> None:
+        self.send(wire.LinkRefused(code, detail))
+        self.close(f"{code}: {detail}")

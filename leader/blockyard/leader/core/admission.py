@@ -5,9 +5,7 @@ from blockyard.common.messages.cluster import PROTOCOL_MAX, PROTOCOL_MIN, LinkRe
 from blockyard.leader.core.settings import LeaderSettings
 
 
-def refusal(
-    hello: WorkerHello, epoch: Epoch | None, links: int, settings: LeaderSettings
-) -> LinkRefused | None:
+def refusal(hello: WorkerHello, epoch: Epoch | None, links: int, settings: LeaderSettings) -> LinkRefused | None:
     """Why this hello cannot be accepted whatever is registered; None if it can."""
     if hello.protocol_min > PROTOCOL_MAX or hello.protocol_max < PROTOCOL_MIN:
         return LinkRefused(
@@ -21,9 +19,7 @@ def refusal(
             f"worker {hello.node} belongs to cluster {hello.cluster!r}, the leader to {settings.cluster!r}",
         )
     if epoch is None:
-        return LinkRefused(
-            "not-leader", "this process does not lead now; the election key in etcd says who does"
-        )
+        return LinkRefused("not-leader", "this process does not lead now; the election key in etcd says who does")
     if hello.cluster_uid and hello.cluster_uid != epoch.cluster_uid:
         return LinkRefused(
             "uid",
@@ -31,9 +27,7 @@ def refusal(
             f"the leader {epoch.cluster_uid.hex()}: they use different etcd data",
         )
     if links >= settings.max_workers:
-        return LinkRefused(
-            "busy", f"the leader has {links} links, the limit is max_workers = {settings.max_workers}"
-        )
+        return LinkRefused("busy", f"the leader has {links} links, the limit is max_workers = {settings.max_workers}")
     return None
 
 
@@ -50,6 +44,5 @@ def unregistered(hello: WorkerHello, waited: float) -> LinkRefused:
     """The refusal of a hello whose registration did not show in time."""
     return LinkRefused(
         "unregistered",
-        f"worker {hello.node}: etcd showed no registration of incarnation {hello.incarnation} "
-        f"within {waited:g} s",
+        f"worker {hello.node}: etcd showed no registration of incarnation {hello.incarnation} within {waited:g} s",
     )

@@ -18,21 +18,13 @@ class InvariantBroken(BlockyardError):
         self.detail = detail
 
 
-def check_members(
-    members: Membership, index: Ownership, epoch: Epoch | None, settings: LeaderSettings
-) -> None:
+def check_members(members: Membership, index: Ownership, epoch: Epoch | None, settings: LeaderSettings) -> None:
     """Members, links and holders agree with one another."""
     for link, member in members.by_link.items():
-        _require(
-            "one-link-per-member", member.link == link, f"link {link} leads to {member.node}, {member.link}"
-        )
-        _require(
-            "claims-of-members", members.by_node.get(member.node) is member, f"{member.node} is replaced"
-        )
+        _require("one-link-per-member", member.link == link, f"link {link} leads to {member.node}, {member.link}")
+        _require("claims-of-members", members.by_node.get(member.node) is member, f"{member.node} is replaced")
     linked = sum(member.link is not None for member in members)
-    _require(
-        "one-link-per-member", linked == len(members.by_link), f"{linked} of {len(members.by_link)} links"
-    )
+    _require("one-link-per-member", linked == len(members.by_link), f"{linked} of {len(members.by_link)} links")
     _require("leader-only-links", epoch is not None or not members.links, f"{members.links} links, no epoch")
     _require("bounded-queues", members.links <= settings.max_workers, f"{members.links} links")
     for waiting in members.waiting.values():
@@ -42,13 +34,9 @@ def check_members(
 
     known, shown = index.holders()
     wanted_shown = {member.claims.holder.id for member in members}
-    _require(
-        "incarnation-scoped-claims", set(shown) == wanted_shown, f"{set(shown) ^ wanted_shown} are shown"
-    )
+    _require("incarnation-scoped-claims", set(shown) == wanted_shown, f"{set(shown) ^ wanted_shown} are shown")
     collecting = {member.claims.collecting.holder.id for member in members if member.claims.collecting}
-    _require(
-        "incarnation-scoped-claims", set(known) == wanted_shown | collecting, "a holder without an owner"
-    )
+    _require("incarnation-scoped-claims", set(known) == wanted_shown | collecting, "a holder without an owner")
     for member in members:
         claims = member.claims
         _require("acks-are-of-applied", claims.acked <= claims.applied, f"{member.node}: ack {claims.acked}")
@@ -72,9 +60,7 @@ def check_books(index: Ownership) -> None:
             f"{holder.node} counts {holder.copies}, has {copies[number]}",
         )
     remains = set(copies) - set(known)
-    _require(
-        "books-balance", not (index.swept and remains), f"holders {remains} are gone, their placements not"
-    )
+    _require("books-balance", not (index.swept and remains), f"holders {remains} are gone, their placements not")
 
 
 def _require(name: str, holds: bool, detail: str) -> None:

@@ -30,9 +30,7 @@ from blockyard.leader.core.views import Degradation, EngineView, Holding, Worker
 class LeaderCore:
     """`handle` each event with monotonic seconds and carry the instructions out in order."""
 
-    def __init__(
-        self, settings: LeaderSettings, counters: Counters | None = None, started: float = 0.0
-    ) -> None:
+    def __init__(self, settings: LeaderSettings, counters: Counters | None = None, started: float = 0.0) -> None:
         self.settings = settings
         self.counters = counters or Counters("leader")
         self.epoch: Epoch | None = None
@@ -100,9 +98,7 @@ class LeaderCore:
         """What makes answers less than whole now."""
         found = []
         if self._unlisted_since is not None:
-            found.append(
-                Degradation("membership", "etcd's list of workers is not read yet", self._unlisted_since)
-            )
+            found.append(Degradation("membership", "etcd's list of workers is not read yet", self._unlisted_since))
         for member in self.members:
             if member.link is None:
                 found.append(Degradation("worker-lost", f"worker {member.node} has no link", member.since))

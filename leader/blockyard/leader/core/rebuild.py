@@ -84,8 +84,7 @@ class Claims:
         self._drop_collection()
         self.acked = self.applied
         self.based = self.based and next_seq > self.applied
-        if self.based:
-            self.seen = next_seq - 1
+        self.seen = max(0, next_seq - 1)
         self._asked_at, self._asked_range = None if self.in_step else now, self.based
         return self.applied + 1 if self.based else 0
 
@@ -138,8 +137,7 @@ class Claims:
             raise Unexpected(f"snapshot as of delta {begin.seq}, but {self.applied} is applied")
         self._drop_collection()
         self.collecting = Collection(begin, self._index.open(self.node))
-        # Links keep order: what the worker numbered before this snapshot is in it.
-        self.seen = begin.seq
+        self.seen = max(self.seen, begin.seq)
         self._asked_at = now
 
     def part(self, now: float, part: SnapshotPart) -> Resync | None:
@@ -180,9 +178,7 @@ class Claims:
 
     def overdue(self, now: float) -> Resync | None:
         """On a live link: ask again when what was asked for did not come; a range is then given up."""
-        if self.in_step or (
-            self._asked_at is not None and now - self._asked_at < self._settings.resync_patience
-        ):
+        if self.in_step or (self._asked_at is not None and now - self._asked_at < self._settings.resync_patience):
             return None
         if self.collecting is not None:
             return self._discard(now, "snapshot stopped half-way")

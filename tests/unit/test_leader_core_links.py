@@ -1,0 +1,186 @@
+"""The leader's core: who may link, and what becomes of the claims of whoever goes."""
+
+import pytest
+
+from blockyard.common.messages import cluster as wire
+from blockyard.leader.core import events
+from support.leader_world import OTHER_UID, UID, World, change, closed, delta, hello, sent, snapshot
+
+FUTURE = wire.PROTOCOL_MAX + 1
+
+
+def test_a_registered_worker_is_welcome_and_owes_a_snapshot() -> None:
+    world = World()
+    world.register()
+    _, done = world.open(hello())
+    assert sent(done, wire.LinkWelcome) == [wire.LinkWelcome(wire.PROTOCOL_MAX, "9.9.9", UID, 3, 0)]
+    assert world.core.partial
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "words"),
+    [
+        (hello(protocol_min=FUTURE, protocol_max=FUTURE), "version", ["9.9.9", "0.0.1", f"{FUTURE} to {FUTURE}"]),
+        (hello(cluster="other"), "cluster", ["'other'", "'test'"]),
+        (hello(cluster_uid=OTHER_UID), "uid", [UID.hex(), OTHER_UID.hex()]),
+        (hello(incarnation=4), "incarnation", ["4", "5"]),
+    ],
+)
+def test_a_hello_that_does_not_fit_is_refused_with_both_sides_named(
+    said: wire.WorkerHello, code: str, words: list[str]
+) -> None:
+    world = World()
+    world.register()
+    link, done = world.open(said)
+    (refused,) = sent(done, wire.LinkRefused)
+    assert refused.code == code
+    assert all(word in refused.detail for word in words)
+    assert closed(done) == {link: code}
+
+
+def test_a_worker_that_knows_no_uid_yet_is_welcome() -> None:
+    world = World()
+    world.register()
+    _, done = world.open(hello(cluster_uid=b""))
+    assert sent(done, wire.LinkWelcome)
+
+
+def test_a_standby_refuses_links() -> None:
+    world = World(leads=False)
+    world.register()
+    _, done = world.open(hello())
+    assert [refused.code for refused in sent(done, wire.LinkRefused)] == ["not-leader"]
+
+
+def test_a_hello_that_overtakes_the_registration_waits_for_it() -> None:
+    world = World()
+    link, done = world.open(hello())
+    assert done == []
+    assert sent(world.register(), wire.LinkWelcome)
+    world.say(link, *snapshot(0, change(1)))
+    assert world.holders(1) == {"n1": 1}
+
+
+def test_a_hello_whose_registration_never_shows_is_refused_in_the_end() -> None:
+    world = World(registration_wait=5.0)
+    link, _ = world.open(hello())
+    assert world.tick(4.9) == []
+    done = world.tick(0.2)
+    assert [refused.code for refused in sent(done, wire.LinkRefused)] == ["unregistered"]
+    assert closed(done) == {link: "unregistered"}
+
+
+def test_a_waiting_hello_that_a_newer_registration_overtakes_is_refused() -> None:
+    world = World()
+    world.open(hello(incarnation=5))
+    assert [refused.code for refused in sent(world.register(incarnation=6), wire.LinkRefused)] == ["incarnation"]
+
+
+def test_links_are_bounded() -> None:
+    world = World(max_workers=2)
+    for node in ("n1", "n2", "n3"):
+        world.register(node)
+        _, done = world.open(hello(node))
+    assert [refused.code for refused in sent(done, wire.LinkRefused)] == ["busy"]
+
+
+def test_a_new_incarnation_ends_the_link_and_the_claims_of_the_old() -> None:
+    world = World()
+    old = world.worker("n1", change(1))
+    assert closed(world.register(incarnation=9)) == {old: "unregistered"}
+    assert world.holders(1) == {}
+    assert world.say(old, delta(1, change(2))) == []
+    assert world.holders(2) == {}
+
+
+def test_a_second_link_of_one_incarnation_replaces_the_first_and_goes_on_where_it_stood() -> None:
+    world = World()
+    first = world.worker("n1", change(1))
+    world.say(first, delta(1, change(2)))
+    _, done = world.open(hello(next_seq=2))
+    assert closed(done) == {first: "replaced"}
+    assert [welcome.expect_seq for welcome in sent(done, wire.LinkWelcome)] == [2]
+    world.put(events.LinkClosed(first))
+    assert world.core.workers()[0].state == "live"
+
+
+def test_claims_of_a_lost_link_are_stale_until_the_grace_is_over() -> None:
+    world = World(claim_grace=60.0)
+    link = world.worker("n1", change(1))
+    world.put(events.LinkClosed(link))
+    world.tick(59.0)
+    assert [holding.stale for holding in world.core.where(change(1).key)] == [True]
+    assert not world.core.partial
+    assert [item.what for item in world.core.degraded()] == ["worker-lost"]
+    world.tick(2.0)
+    assert world.holders(1) == {}
+    assert world.core.partial
+
+
+def test_unregistration_takes_the_claims_and_a_late_one_of_an_old_incarnation_nothing() -> None:
+    world = World()
+    link = world.worker("n1", change(1), incarnation=9)
+    assert world.unregister(incarnation=8) == []
+    assert world.holders(1) == {"n1": 1}
+    assert closed(world.unregister(incarnation=9)) == {link: "unregistered"}
+    assert world.holders(1) == {}
+    assert world.core.workers() == []
+
+
+def test_a_fresh_list_of_workers_replaces_what_was_known() -> None:
+    world = World()
+    world.worker("n1", change(1))
+    gone = world.worker("n2", change(1))
+    done = world.put(events.WorkersListed((events.WorkerRegistered("n1", 5),)))
+    assert closed(done) == {gone: "unregistered"}
+    assert world.holders(1) == {"n1": 1}
+
+
+def test_before_the_first_list_of_workers_answers_are_partial() -> None:
+    world = World(leads=False)
+    world.lead()
+    assert world.core.partial
+    world.put(events.WorkersListed(()))
+    assert not world.core.partial
+
+
+def test_leadership_lost_and_won_again_goes_on_without_a_snapshot() -> None:
+    world = World()
+    link = world.worker("n1", change(1))
+    world.say(link, delta(1, change(2)))
+    assert closed(world.put(events.LostLeadership())) == {link: "not-leader"}
+    world.lead(number=8)
+    _, done = world.open(hello(next_seq=2))
+    assert [(welcome.epoch, welcome.expect_seq) for welcome in sent(done, wire.LinkWelcome)] == [(8, 2)]
+    assert not world.core.partial
+
+
+@pytest.mark.parametrize(("number", "uid"), [(3, OTHER_UID), (2, UID)])
+def test_etcd_wiped_or_restored_means_that_no_claim_stands(number: int, uid: bytes) -> None:
+    world = World()
+    world.worker("n1", change(1))
+    world.put(events.LostLeadership())
+    world.lead(number, uid)
+    assert world.holders(1) == {}
+    assert world.core.partial
+    # The new store numbers from the start: a lower incarnation is the newer one.
+    world.put(events.WorkersListed((events.WorkerRegistered("n1", 2),)))
+    _, done = world.open(hello(incarnation=2, cluster_uid=uid))
+    assert [welcome.expect_seq for welcome in sent(done, wire.LinkWelcome)] == [0]
+
+
+def test_ping_is_answered_and_stats_are_shown() -> None:
+    world = World()
+    link = world.worker()
+    assert sent(world.say(link, wire.Ping(7)), wire.Pong) == [wire.Pong(7)]
+    world.say(link, wire.WorkerStats(1000, 400, 3, 1, 0, [("e1", "a-model", "live")]))
+    (view,) = world.core.workers()
+    assert (view.pool_bytes, view.used_bytes, view.engines[0].engine) == (1000, 400, "e1")
+
+
+def test_a_second_hello_is_counted_and_changes_nothing() -> None:
+    world = World()
+    link = world.worker("n1", change(1))
+    assert world.say(link, hello()) == []
+    assert world.counters.get("blockyard_leader_frames_refused_total", reason="unexpected") == 1
+    assert world.holders(1) == {"n1": 1}
