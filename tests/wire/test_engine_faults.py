@@ -84,7 +84,7 @@ def test_a_worker_killed_under_questions_and_copies(worker: WorkerProcess) -> No
             lambda: ended.update({r.job: r.states for r in engine.rank.finished()}) or len(ended) == 3,
             "every job has ended",
         )
-        assert ended == dict.fromkeys(jobs, [CopyState.DETACHED])
+        assert ended == {job: [CopyState.DETACHED] for job in jobs}
         worker.start()
         engine.wait_attached()
         assert engine.store(KEYS).ok

@@ -94,9 +94,7 @@ class Attacher:
             session.discard()
             return
         welcome = session.welcome
-        self._hello = msgspec.structs.replace(
-            self._hello, previous=welcome.session, previous_boot=welcome.boot_id
-        )
+        self._hello = msgspec.structs.replace(self._hello, previous=welcome.session, previous_boot=welcome.boot_id)
         self._attachments += 1
         self._take_over(session, self._attachments)
 

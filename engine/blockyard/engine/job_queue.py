@@ -65,9 +65,7 @@ class JobQueue:
         say.
         """
         with self._changed:
-            self._changed.wait_for(
-                lambda: self._loads or self._stores or self._unsaid or self.stopping, timeout
-            )
+            self._changed.wait_for(lambda: self._loads or self._stores or self._unsaid or self.stopping, timeout)
             line = self._loads or self._stores
             if self.stopping or not line:
                 return None

@@ -67,13 +67,9 @@ class PoolMap:
         if header.boot_id != welcome.boot_id:
             raise MapRefused("slot table is of another start of the worker")
         if header.pool_bytes != welcome.pool_bytes:
-            raise MapRefused(
-                f"slot table is for a pool of {header.pool_bytes} bytes, not {welcome.pool_bytes}"
-            )
+            raise MapRefused(f"slot table is for a pool of {header.pool_bytes} bytes, not {welcome.pool_bytes}")
         if table_bytes(header.slots) > welcome.table_bytes:
-            raise MapRefused(
-                f"slot table of {welcome.table_bytes} bytes is too short for {header.slots} slots"
-            )
+            raise MapRefused(f"slot table of {welcome.table_bytes} bytes is too short for {header.slots} slots")
         return header.slots
 
 

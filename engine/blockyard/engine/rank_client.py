@@ -92,9 +92,7 @@ class RankClient:
 
     def submit(self, job: CopyJob) -> None:
         """Queue a job. While detached or with a full queue its result is there at once."""
-        known = len(job.blocks) == len(job.keys) and all(
-            blocks.group in self._shapes for blocks in job.blocks
-        )
+        known = len(job.blocks) == len(job.keys) and all(blocks.group in self._shapes for blocks in job.blocks)
         if known:
             self._queue.put(QueuedJob(job, self._copier.fence()))
         else:
@@ -139,9 +137,7 @@ class RankClient:
     def _adopt(self, session: Session) -> None:
         """Map the session's memory and open the queue; the old map went when the old session did."""
         welcome = session.welcome
-        self._hello = msgspec.structs.replace(
-            self._hello, previous=welcome.session, previous_boot=welcome.boot_id
-        )
+        self._hello = msgspec.structs.replace(self._hello, previous=welcome.session, previous_boot=welcome.boot_id)
         try:
             pool, table = session.memory
             mapped = PoolMap(pool, table, welcome)

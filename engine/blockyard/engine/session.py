@@ -66,9 +66,7 @@ def open_session(socket_path: str | Path, hello: Hello) -> Session:
         raise Detached(Reason(NO_WORKER, f"cannot reach a worker at {socket_path}: {error}")) from None
     except FrameRefused as error:
         sock.close()
-        raise Detached(
-            Reason(REFUSED, f"worker at {socket_path} answers with no valid frame: {error}")
-        ) from None
+        raise Detached(Reason(REFUSED, f"worker at {socket_path} answers with no valid frame: {error}")) from None
     try:
         welcome = _accept(payload, hello, descriptors)
     except Detached:
