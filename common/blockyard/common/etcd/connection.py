@@ -38,7 +38,7 @@ _OPTIONS = (
 )
 
 _TRANSIENT = {
-    # A stream that ended before its answer: a server that stops ends them so.
+    # A stream that ended well, but without the answer.
     grpc.StatusCode.OK,
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
