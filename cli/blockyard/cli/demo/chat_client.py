@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -103,9 +104,7 @@ class ChatClient:
         give_up_at = time.monotonic() + deadline_s
         while not await self._try_reset(external, deadline_s):
             if time.monotonic() > give_up_at:
-                raise RequestFailed(
-                    f"{self.url} still holds blocks {deadline_s:.0f} s after a reset was asked for"
-                )
+                raise RequestFailed(f"{self.url} still holds blocks {deadline_s:.0f} s after a reset was asked for")
             await asyncio.sleep(RESET_PAUSE_S)
 
     async def close(self) -> None:
@@ -120,30 +119,38 @@ class ChatClient:
         await self.close()
 
     async def _try_reset(self, external: bool, deadline_s: float) -> bool:
+        path = "/reset_prefix_cache"
         parameters = {"reset_external": "true" if external else "false"}
-        timeout = aiohttp.ClientTimeout(total=deadline_s)
-        async with self._session.post("/reset_prefix_cache", params=parameters, timeout=timeout) as response:
-            if response.status != 200:
-                raise RequestFailed(f"{self.url}/reset_prefix_cache answered {response.status}")
-            return bool((await response.json())["success"])
+        with self._failures_named(path, deadline_s):
+            timeout = aiohttp.ClientTimeout(total=deadline_s)
+            async with self._session.post(path, params=parameters, timeout=timeout) as response:
+                await self._require_ok(path, response)
+                return bool((await response.json())["success"])
 
     async def _stream(self, path: str, what: dict[str, Any], options: Options) -> Completion:
         body = {"model": self.model, **what, **options.body()}
         timeout = aiohttp.ClientTimeout(total=options.deadline_s)
         reading = _Reading(time.perf_counter())
-        try:
+        with self._failures_named(path, options.deadline_s):
             async with self._session.post(path, json=body, timeout=timeout) as response:
-                if response.status != 200:
-                    raise RequestFailed(
-                        f"{self.url}{path} answered {response.status}: {await response.text()}"
-                    )
+                await self._require_ok(path, response)
                 async for event in _events(response):
                     reading.add(event)
-        except TimeoutError as error:
-            raise RequestFailed(f"{self.url}{path} took more than {options.deadline_s} s") from error
-        except aiohttp.ClientError as error:
-            raise RequestFailed(f"{self.url}{path} broke off: {error}") from error
         return reading.result(f"{self.url}{path}")
+
+    async def _require_ok(self, path: str, response: aiohttp.ClientResponse) -> None:
+        if response.status != 200:
+            raise RequestFailed(f"{self.url}{path} answered {response.status}: {await response.text()}")
+
+    @contextmanager
+    def _failures_named(self, path: str, deadline_s: float) -> Iterator[None]:
+        """Turns what can go wrong below HTTP into one error that names the server and the path."""
+        try:
+            yield
+        except TimeoutError as error:
+            raise RequestFailed(f"{self.url}{path} took more than {deadline_s} s") from error
+        except (aiohttp.ClientError, ValueError) as error:
+            raise RequestFailed(f"{self.url}{path} broke off: {error}") from error
 
 
 async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:

@@ -46,6 +46,7 @@ class ManagedProcess:
         self.log_path = log_path
         self.pid = popen.pid
         self._popen = popen
+        self._gone = False
 
     def returncode(self) -> int | None:
         return self._popen.poll()
@@ -54,8 +55,18 @@ class ManagedProcess:
         return self.returncode() is None
 
     def members(self) -> list[int]:
-        """The child and all living processes of its session."""
-        return process_table.in_session(self.pid)
+        """The child and all living processes of its session; none for ever once none were left.
+
+        From then on the kernel may give the number to a stranger.
+        """
+        if self._gone:
+            return []
+        members = process_table.in_session(self.pid)
+        self._gone = not members and not self.alive()
+        return members
+
+    def gone(self) -> bool:
+        return not self.alive() and not self.members()
 
     def descendants(self) -> list[int]:
         return process_table.descendants(self.pid)
@@ -73,9 +84,7 @@ class ManagedProcess:
         while True:
             waited = time.monotonic() - started
             if not self.alive():
-                raise ProcessFailed(
-                    self._story(f"ended with status {self.returncode()} after {waited:.1f} s")
-                )
+                raise ProcessFailed(self._story(f"ended with status {self.returncode()} after {waited:.1f} s"))
             if await probe():
                 return waited
             if waited > deadline_s:
@@ -87,25 +96,26 @@ class ManagedProcess:
     def kill(self) -> None:
         """SIGKILL to the whole session at once, as when a machine's container is torn down."""
         for pid in self.members():
-            _signal(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         if not self._wait_gone(KILL_DEADLINE_S):
             raise ProcessFailed(f"{self.name}: processes {self.members()} survived SIGKILL")
 
     def kill_leader(self) -> None:
         """SIGKILL to the child alone; whether its own children notice is what such a test wants to see."""
-        _signal(self.pid, signal.SIGKILL)
+        self._popen.kill()
         self._popen.wait(timeout=KILL_DEADLINE_S)
 
     def terminate(self, grace_s: float = 10.0) -> int | None:
         """SIGTERM to the child, then SIGKILL for whatever of its session is left after `grace_s`."""
-        _signal(self.pid, signal.SIGTERM)
+        self._popen.terminate()
         if not self._wait_gone(grace_s):
             self.kill()
         return self.returncode()
 
     def _wait_gone(self, deadline_s: float) -> bool:
         give_up_at = time.monotonic() + deadline_s
-        while self.alive() or self.members():
+        while not self.gone():
             if time.monotonic() > give_up_at:
                 return False
             time.sleep(EXIT_POLL_S)
@@ -136,6 +146,7 @@ class Supervisor:
         cwd: Path | None = None,
     ) -> ManagedProcess:
         """Starts `command` with `env` on top of our environment; its output is appended to `<name>.log`."""
+        self._forget_ended()
         log_path = self.log_dir / f"{name}.log"
         with log_path.open("ab") as log:
             popen = subprocess.Popen(
@@ -155,13 +166,12 @@ class Supervisor:
     def close(self, grace_s: float = 10.0) -> None:
         """Ends the children, the last started first, then the watchdog. Calling it again does nothing."""
         atexit.unregister(self.close)
-        while self._processes:
-            process = self._processes.pop()
-            process.terminate(grace_s)
-            self._tell_watchdog(f"-{process.pid}")
-        if self._watchdog.stdin is not None and not self._watchdog.stdin.closed:
-            self._watchdog.stdin.close()
-            self._watchdog.wait(timeout=KILL_DEADLINE_S)
+        try:
+            while self._processes:
+                self._processes[-1].terminate(grace_s)
+                self._processes.pop()
+        finally:
+            self._dismiss_watchdog()
 
     def __enter__(self) -> Supervisor:
         return self
@@ -170,6 +180,18 @@ class Supervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _forget_ended(self) -> None:
+        for process in [process for process in self._processes if process.gone()]:
+            self._processes.remove(process)
+            self._tell_watchdog(f"-{process.pid}")
+
+    def _dismiss_watchdog(self) -> None:
+        """Closing its input makes it kill whatever we failed to end."""
+        self._forget_ended()
+        if self._watchdog.stdin is not None and not self._watchdog.stdin.closed:
+            self._watchdog.stdin.close()
+            self._watchdog.wait(timeout=KILL_DEADLINE_S)
 
     def _tell_watchdog(self, line: str) -> None:
         if self._watchdog.stdin is None:
@@ -181,8 +203,3 @@ class Supervisor:
 def _start_watchdog(mark: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "blockyard.cli.demo.watchdog", mark]
     return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)

@@ -1,5 +1,4 @@
-"""Owns the tiny Llama that stands in for a real model on machines without a GPU; must never know vLLM or
-Blockyard.
+"""Owns the tiny Llama that stands in for a real model on a machine without a GPU. It never knows vLLM.
 
 Random weights are enough to show a cache: prefill costs real time, and greedy tokens are a fingerprint of the
 keys and values that produced them. The attention projections are scaled up, because with plain random weights

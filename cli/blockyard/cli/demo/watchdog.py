@@ -1,5 +1,4 @@
-"""Owns the promise that nothing outlives its supervisor, even one killed by SIGKILL; must never decide
-anything else.
+"""Owns the promise that nothing outlives its supervisor, even one killed by SIGKILL. It never decides anything.
 
 Run as a program of its own, with the read end of a pipe on standard input whose write end only the supervisor
 holds. Each line names a session to answer for (`+SID`) or to forget (`-SID`); end of file means that the
