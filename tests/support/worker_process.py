@@ -41,10 +41,12 @@ _DEFAULTS = {
 class WorkerProcess:
     """`with WorkerProcess(pin_ttl="1s") as worker:` gives a worker that serves `worker.socket`.
 
-    Keyword arguments are settings of WorkerConfig, written as in its file.
+    Keyword arguments are settings of WorkerConfig, written as in its file. With `spawn_only` nothing is started
+    before `spawn` or `start`.
     """
 
-    def __init__(self, **settings: str) -> None:
+    def __init__(self, *, spawn_only: bool = False, **settings: str) -> None:
+        self._spawn_only = spawn_only
         self._folder = Path(tempfile.mkdtemp(prefix="blockyard-worker-"))
         self.socket = self._folder / "worker.sock"
         self._settings = _DEFAULTS | {"socket": str(self.socket)} | settings
@@ -62,7 +64,8 @@ class WorkerProcess:
 
     def __enter__(self) -> WorkerProcess:
         try:
-            self.start()
+            if not self._spawn_only:
+                self.start()
         except BaseException:
             self._clean_up()
             raise
