@@ -89,6 +89,13 @@ class LeaderProcess:
         self._process = None
         return code
 
+    def freeze(self) -> None:
+        """Stop answering while all connections stay up."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._running().send_signal(signal.SIGCONT)
+
     @property
     def running(self) -> bool:
         """Whether the process lives."""
