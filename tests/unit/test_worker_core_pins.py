@@ -56,7 +56,7 @@ def test_the_pin_budget_cuts_the_run() -> None:
 
 
 def test_a_tiny_pool_never_evicts_what_is_pinned() -> None:
-    node, engine = warm(slots=4)
+    _, engine = warm(slots=4)
     grant = engine.acquire(keys(1, 2))
     assert engine.store(keys(11, 12, 13)) == [OK, OK, CopyState.NO_ROOM]
     assert engine.sees(keys(1, 2)) == [HIT, HIT]
@@ -147,7 +147,7 @@ def test_a_load_that_does_not_say_how_it_went_has_failed() -> None:
 
 
 def test_the_deepest_chunk_of_a_request_goes_first() -> None:
-    node, engine = warm(slots=4)
+    _, engine = warm(slots=4)
     assert engine.sees(keys(1, 2, 3, 4)) == [HIT] * 4
     engine.store(keys(11))
     assert engine.sees(keys(1, 2, 3, 4)) == [HIT] * 3 + [KeyState.EVICTED_HOST]

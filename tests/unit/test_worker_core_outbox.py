@@ -1,0 +1,247 @@
+"""What the leader is told: numbered, coalesced, bounded, and whole again after any gap."""
+
+from __future__ import annotations
+
+from blockyard.common.fencing import Epoch
+from blockyard.common.messages import cluster
+from blockyard.worker.core import events, instructions
+from support.worker_core import Engine, Node, keys
+
+UID = b"cluster-uid-16by"
+
+
+class Leader:
+    """What a leader knows of one worker; it keeps to the rules of the link."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.held: set[bytes] = set()
+        self.worlds: dict[int, bytes] = {}
+        self.expect = 0
+        self.parts: set[bytes] = set()
+        self.snapshots = 0
+
+    def take(self, out: list[instructions.Instruction]) -> list[object]:
+        """Apply what was published."""
+        messages = [m for one in out if isinstance(one, instructions.Publish) for m in one.messages]
+        for message in messages:
+            if isinstance(message, cluster.SnapshotBegin):
+                self.parts = set()
+                self.worlds = {world.index: world.fingerprint for world in message.worlds}
+            elif isinstance(message, cluster.SnapshotPart):
+                assert all(change.world in self.worlds for change in message.changes)
+                self.parts |= {change.key for change in message.changes}
+            elif isinstance(message, cluster.SnapshotEnd):
+                assert len(self.parts) == message.keys
+                self.held, self.expect = set(self.parts), message.seq + 1
+                self.snapshots += 1
+            elif isinstance(message, cluster.Delta):
+                self.apply(message)
+        return list(messages)
+
+    def apply(self, delta: cluster.Delta) -> None:
+        assert delta.seq == self.expect
+        self.worlds |= {world.index: world.fingerprint for world in delta.worlds}
+        for change in delta.changes:
+            assert change.world in self.worlds
+            (self.held.add if change.tiers else self.held.discard)(change.key)
+        self.expect += 1
+
+    def link(self) -> list[object]:
+        return self.take(self.node.do(events.LinkUp(Epoch(UID, 1), self.expect)))
+
+    def tick(self) -> list[object]:
+        return self.take(self.node.wait(0.1))
+
+    def ack(self) -> None:
+        self.take(self.node.do(events.LinkAcked(self.expect - 1)))
+
+
+def linked(**settings: int) -> tuple[Node, Engine, Leader]:
+    node = Node(**settings)
+    engine = node.engine()
+    node.do(events.Incarnated(7))
+    leader = Leader(node)
+    leader.link()
+    return node, engine, leader
+
+
+def held(node: Node) -> set[bytes]:
+    return {chunk.key for chunk in node.core.holdings.shared()}
+
+
+def test_a_new_link_begins_with_a_snapshot_and_goes_on_with_deltas() -> None:
+    node = Node()
+    engine = node.engine()
+    engine.store(keys(1))
+    node.check()
+    node.do(events.Incarnated(7))
+    leader = Leader(node)
+    kinds = [type(one) for one in leader.link()]
+    assert kinds == [cluster.SnapshotBegin, cluster.SnapshotPart, cluster.SnapshotEnd]
+    engine.store(keys(2))
+    node.check()
+    leader.tick()
+    assert leader.held == set(keys(1, 2))
+    assert leader.worlds == {0: b"f" * 32}
+
+
+def test_nothing_is_told_before_its_checksum_stands() -> None:
+    node, engine, leader = linked()
+    engine.store(keys(1))
+    leader.tick()
+    assert leader.held == set()
+    node.check()
+    leader.tick()
+    assert leader.held == set(keys(1))
+
+
+def test_an_eviction_is_told() -> None:
+    node, engine, leader = linked(slots=4)
+    engine.store(keys(1, 2, 3, 4))
+    node.check()
+    leader.tick()
+    engine.store(keys(5))
+    node.check()
+    leader.tick()
+    assert leader.held == held(node)
+    assert len(leader.held) == 4
+
+
+def test_changes_of_one_key_are_told_once() -> None:
+    node, engine, leader = linked()
+    for _ in range(3):
+        engine.store(keys(1))
+        node.check()
+        node.core.holdings.evict(node.core.holdings.index[keys(1)[0]], "room")
+    (delta,) = [one for one in leader.tick() if isinstance(one, cluster.Delta)]
+    assert [change.tiers for change in delta.changes] == [0]
+
+
+def test_a_leader_that_missed_deltas_gets_them_again() -> None:
+    node, engine, leader = linked()
+    engine.store(keys(1))
+    node.check()
+    node.wait(0.1)
+    node.do(events.LinkDown())
+    engine.store(keys(2))
+    node.check()
+    leader.link()
+    assert leader.held == set(keys(1, 2))
+    assert leader.snapshots == 1
+
+
+def test_what_was_acknowledged_is_not_kept_and_a_leader_that_lost_it_gets_a_snapshot() -> None:
+    node, engine, leader = linked()
+    engine.store(keys(1))
+    node.check()
+    leader.tick()
+    leader.ack()
+    assert node.core.outbox.settled
+    leader.expect -= 1
+    node.do(events.LinkDown())
+    leader.link()
+    assert leader.snapshots == 2
+    assert leader.held == set(keys(1))
+
+
+def test_a_resync_is_answered_from_the_seq_asked_for() -> None:
+    node, engine, leader = linked()
+    engine.store(keys(1))
+    node.check()
+    node.wait(0.1)
+    leader.take(node.do(events.ResyncAsked(1)))
+    assert leader.held == set(keys(1))
+    node.do(events.ResyncAsked(0))
+    leader.tick()
+    assert leader.snapshots == 2
+
+
+def test_a_new_incarnation_starts_over() -> None:
+    node, engine, leader = linked()
+    engine.store(keys(1))
+    node.check()
+    leader.tick()
+    node.do(events.Incarnated(9))
+    assert node.core.next_seq == 1
+    assert node.wait(0.1) == []
+    fresh = Leader(node)
+    fresh.link()
+    assert (fresh.held, fresh.expect) == (set(keys(1)), 1)
+
+
+def test_a_full_outbox_becomes_a_snapshot() -> None:
+    node, engine, leader = linked(outbox_changes=3)
+    node.do(events.LinkDown())
+    engine.store(keys(1, 2, 3, 4, 5))
+    node.check()
+    assert node.count("outbox_dropped_total") == 4
+    leader.link()
+    assert leader.snapshots == 2
+    assert leader.held == held(node)
+
+
+def test_a_leader_that_does_not_acknowledge_is_sent_only_so_much() -> None:
+    node, engine, leader = linked(outbox_deltas=2, slots=16)
+    for number in range(5):
+        engine.store(keys(number))
+        node.check()
+        leader.tick()
+    assert leader.expect == 3
+    leader.ack()
+    leader.tick()
+    assert leader.held == held(node)
+
+
+def test_a_snapshot_is_spread_over_steps_and_what_happens_meanwhile_follows() -> None:
+    node, engine, leader = linked(snapshot_parts_per_tick=1)
+    leader.tick()
+    engine.store(keys(1, 2))
+    node.check()
+    leader.tick()
+    node.do(events.ResyncAsked(0))
+    assert [type(one) for one in leader.tick()] == [cluster.SnapshotBegin]
+    engine.store(keys(3))
+    node.check()
+    node.core.holdings.evict(node.core.holdings.index[keys(1)[0]], "room")
+    leader.tick()
+    leader.tick()
+    assert leader.held == set(keys(2, 3)) == held(node)
+
+
+def test_a_link_lost_in_mid_snapshot_begins_again() -> None:
+    node, engine, leader = linked(snapshot_parts_per_tick=1)
+    engine.store(keys(1))
+    node.check()
+    node.do(events.LinkDown())
+    leader.link()
+    for _ in range(3):
+        leader.tick()
+    assert leader.held == set(keys(1))
+
+
+def test_an_older_epoch_is_not_spoken_to() -> None:
+    node, _, _ = linked()
+    node.do(events.LinkUp(Epoch(UID, 9), 1))
+    node.do(events.LinkDown())
+    assert node.do(events.LinkUp(Epoch(UID, 8), 0)) == []
+    assert node.wait(0.1) == []
+
+
+def test_without_a_leader_everything_works() -> None:
+    node = Node()
+    engine = node.engine()
+    engine.store(keys(1))
+    node.check()
+    assert node.wait(0.1) == []
+
+
+def test_sizes_are_told_about_once_a_second() -> None:
+    node, engine, leader = linked()
+    engine.store(keys(1))
+    node.check()
+    engine.acquire(keys(1))
+    told = [one for _ in range(21) for one in leader.tick() if isinstance(one, cluster.WorkerStats)]
+    assert 2 <= len(told) <= 3
+    assert (told[-1].ready_slots, told[-1].pinned_slots) == (1, 1)
+    assert told[-1].engines == [("a", "tiny", "attached")]
