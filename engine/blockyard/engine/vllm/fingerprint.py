@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-import vllm
 from vllm.platforms import current_platform
 
+import vllm
 from blockyard.common.identity import Fingerprint, fingerprint
 from blockyard.engine.vllm import weights
 from blockyard.engine.vllm.settings import EngineSettings

@@ -4,10 +4,10 @@ Owns the translation between vLLM's per-key questions and one message per reques
 thread for longer than `acquire_wait`, never raise because of the worker, and never know where a chunk lies.
 """
 
+import logging
 import time
 from collections.abc import Callable, Collection
 
-from vllm.logger import init_logger
 from vllm.v1.kv_offload.base import (
     LookupResult,
     OffloadingManager,
@@ -30,7 +30,7 @@ from blockyard.engine.vllm.lookups import Answered, Asked, RequestState, all_mis
 from blockyard.engine.vllm.settings import EngineSettings
 from blockyard.engine.vllm.specs import ChunkSpec
 
-logger = init_logger(__name__)
+logger = logging.getLogger(__name__)
 
 PIN_MARGIN = 0.5
 """Share of the pins' lifetime after which an unused answer is asked anew."""

@@ -4,9 +4,9 @@ Owns which GPU pages belong to which chunk, and the books of what failed. Report
 which asserts it, and names the blocks that did not arrive apart; both only once the copy has ended.
 """
 
+import logging
 import time
 
-from vllm.logger import init_logger
 from vllm.v1.kv_offload.base import (
     CanonicalKVCaches,
     GPULoadStoreSpec,
@@ -27,7 +27,7 @@ from blockyard.engine.rank_client import RankClient
 from blockyard.engine.vllm.setup import EngineSetup
 from blockyard.engine.vllm.specs import ChunkSpec
 
-logger = init_logger(__name__)
+logger = logging.getLogger(__name__)
 
 FLUSH_PATIENCE = 0.1
 """Seconds that stores may go on when vLLM wants their blocks back; then what has not begun is dropped."""

@@ -3,21 +3,22 @@
 Owns the one-time reading of vLLM's configuration. Runs in each process apart and must give the same result in each.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
-from vllm.logger import init_logger
 
 from blockyard.engine.identity import EngineIdentity, bounded_name
 from blockyard.engine.vllm import fingerprint, support
+from blockyard.engine.vllm.logs import show_with_vllms
 from blockyard.engine.vllm.settings import SETUP_KEY, EngineSettings, parse
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
-logger = init_logger(__name__)
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ def prepare(config: "VllmConfig", cache: "KVCacheConfig") -> EngineSetup:
 
     Raises ConfigError when the extra config cannot be a valid configuration.
     """
+    show_with_vllms()
     transfer = config.kv_transfer_config
     assert transfer is not None
     extra = transfer.kv_connector_extra_config

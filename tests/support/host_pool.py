@@ -1,0 +1,49 @@
+"""A worker's pool and slot table, opened from outside: to look at them, and to spoil a byte on purpose."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+from blockyard.common.slot_table import SlotRecord, SlotState, read_header, read_record
+
+
+class OpenedPool:
+    """`with OpenedPool(worker.pid) as pool:` maps the memory of a running worker by its descriptors."""
+
+    def __init__(self, pid: int) -> None:
+        self._maps = {}
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            target = os.readlink(link)
+            if target.startswith("/memfd:"):
+                descriptor = os.open(link, os.O_RDWR)
+                try:
+                    self._maps[target] = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
+                finally:
+                    os.close(descriptor)
+        names = {("table" if "table" in target else "pool"): target for target in self._maps}
+        self.pool = self._maps[names["pool"]]
+        self._words = memoryview(self._maps[names["table"]]).cast("Q")
+
+    def __enter__(self) -> OpenedPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._words.release()
+        for mapped in self._maps.values():
+            mapped.close()
+
+    def ready(self) -> list[SlotRecord]:
+        """Records of the slots that hold a chunk anyone may load."""
+        records = (read_record(self._words, slot) for slot in range(read_header(self._words).slots))
+        return [record for record in records if record.state is SlotState.READY]
+
+    def checked(self) -> bool:
+        """Whether every ready slot's checksums stand."""
+        return all(record.checksums for record in self.ready())
+
+    def flip(self, record: SlotRecord, byte: int = 0, mask: int = 0x40) -> None:
+        """Change bits of one stored byte."""
+        at = record.offset + byte
+        self.pool[at] ^= mask
