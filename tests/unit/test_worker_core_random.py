@@ -1,0 +1,56 @@
+"""Thousands of random events, right and wrong ones, with every invariant checked after each; then all must heal."""
+
+import pytest
+
+from blockyard.common.metrics.equalities import broken
+from blockyard.common.slot_table import SlotState
+from support.worker_chaos import Chaos
+
+STEPS = 1000
+
+
+def live(seed: int, steps: int) -> Chaos:
+    chaos = Chaos(seed)
+    for _ in range(steps):
+        chaos.step()
+    return chaos
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_random_life_keeps_the_books_and_heals(seed: int) -> None:
+    check(live(seed, STEPS))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1000, 2000))
+def test_many_random_lives(seed: int) -> None:
+    check(live(seed, 2 * STEPS))
+
+
+def check(chaos: Chaos) -> None:
+    node = chaos.node
+    node.core.show_gauges()
+    assert broken(node.core.counters) == []
+    chaos.heal()
+    assert set(node.states()) <= {SlotState.READY}
+    assert not node.core.grants.grants
+    assert not node.core.book.sessions and not node.core.book.engines and not node.core.book.waiting
+    assert not node.core.transfers.fills.jobs and not node.core.transfers.fills.parked
+    assert node.core.next_deadline() is None
+    node.core.show_gauges()
+    assert broken(node.core.counters) == []
+
+
+def test_the_lives_are_not_empty() -> None:
+    """Otherwise the others prove nothing."""
+    total = dict.fromkeys(("committed", "duplicate", "loaded", "failed", "evicted", "dropped", "quarantined"), 0.0)
+    for seed in range(40):
+        counters = live(seed, STEPS).node.core.counters
+        total["committed"] += counters.total("blockyard_worker_fills_committed_total")
+        total["duplicate"] += counters.total("blockyard_worker_fills_duplicate_total")
+        total["loaded"] += counters.total("blockyard_worker_loads_completed_total")
+        total["failed"] += counters.total("blockyard_worker_loads_failed_total")
+        total["evicted"] += counters.total("blockyard_worker_evictions_total")
+        total["dropped"] += counters.total("blockyard_worker_fills_dropped_total")
+        total["quarantined"] += counters.total("blockyard_worker_quarantined_total")
+    assert min(total.values()) > 40, total
