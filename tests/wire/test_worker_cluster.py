@@ -162,3 +162,16 @@ def test_etcd_wiped_and_rebuilt_is_a_new_cluster(etcd: EtcdServer) -> None:
         etcd.start()
         with LeaderProcess(etcd.endpoint, "b") as leader:
             wait_for(lambda: held(leader, 1) == ["test-node"], SECONDS, "it is known there", lambda: worker.log)
+
+
+def test_a_second_worker_of_one_name_takes_it_and_the_first_says_so(etcd: EtcdServer) -> None:
+    with cluster_worker(etcd.endpoint) as first, Engine(first.socket) as engine:
+        first.wait_metric("etcd_registration", 1, state="registered")
+        with cluster_worker(etcd.endpoint) as second:
+            second.wait_metric("etcd_registration", 1, state="registered")
+            first.wait_metric("etcd_registration", 1, state="lost")
+            wait_for(lambda: "node_id of its own" in first.ready()[1].get("registration", ""), SECONDS, "it says why")
+            serves(first, engine, 1)
+            assert second.metric("etcd_registration", state="registered") == 1
+            second.terminate()
+        first.wait_metric("etcd_registration", 1, state="registered")

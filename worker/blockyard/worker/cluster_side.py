@@ -46,7 +46,10 @@ class ClusterSide:
         if config.tls_ca and config.tls_cert and config.tls_key:
             tls = client_context(config.tls_ca, config.tls_cert, config.tls_key)
         self._link = LeaderLink(identity, tls, feed, next_seq, frame_refused, health)
-        self._etcd_tls = EtcdTls(config.etcd_ca, config.etcd_cert, config.etcd_key) if config.etcd_ca else None
+        self._etcd_tls = None
+        if config.etcd_ca:
+            self._etcd_tls = EtcdTls(config.etcd_ca, config.etcd_cert, config.etcd_key)
+            self._etcd_tls.credentials()  # files that cannot be used are a ConfigError now, not later
 
     @property
     def incarnation(self) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from blockyard.common.config import Address, parse_address
 from blockyard.common.etcd.client import EtcdClient
-from blockyard.common.etcd.errors import EtcdError
+from blockyard.common.etcd.errors import EtcdError, EtcdRefused
 from blockyard.common.etcd.values import KeyValue
 from blockyard.common.etcd.watch import KeyPut, Resync, Watch, WatchEvent
 from blockyard.common.fencing import Epoch
@@ -25,6 +25,7 @@ _PART = "etcd"
 _LOOK = 1.0
 _RETRY = 1.0
 _PATIENCE = 2.0
+_UID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +85,20 @@ class LeaderFinder:
                 # No leader for now; the link, if it stands, does no harm.
                 return
         uid = await self._client.keys.get(f"{self._prefix}/uid")
+        if uid is None:
+            raise EtcdRefused(f"etcd key {self._prefix}/uid is missing, though {current.key} is there")
         try:
             self._found(_leader(current, uid))
         except (ValueError, KeyError, TypeError) as error:
             _log.error("leader's entry in etcd cannot be read", extra=fields(key=current.key, error=error))
 
 
-def _leader(entry: KeyValue, uid: KeyValue | None) -> LeaderAddress:
+def _leader(entry: KeyValue, uid: KeyValue) -> LeaderAddress:
     """Raises ValueError, KeyError or TypeError on an entry that no leader of this version would write."""
     content = json.loads(entry.value)
-    cluster_uid = bytes.fromhex(uid.value.decode("ascii")) if uid else b""
-    if len(cluster_uid) != 16:
-        raise ValueError(f"the cluster uid is {cluster_uid.hex() or 'missing'}, not 16 bytes in hex")
+    cluster_uid = bytes.fromhex(uid.value.decode("ascii"))
+    if len(cluster_uid) != _UID_BYTES:
+        raise ValueError(f"the cluster uid is {cluster_uid.hex()}, not {_UID_BYTES} bytes in hex")
     node, link = content["node"], content["link"]
     if not isinstance(node, str):
         raise TypeError(f"node is {node!r}, not a name")

@@ -1,0 +1,33 @@
+"""A throw-away certificate authority for tests of TLS. Owns the files; needs the openssl command."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+
+class Authority:
+    """A throw-away certificate authority."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder = folder
+        self.ca, self._ca_key = folder / "ca.pem", folder / "ca.key"
+        _openssl(
+            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+            *("-subj", "/CN=test-ca", "-keyout", self._ca_key, "-out", self.ca),
+        )
+
+    def issue(self, name: str) -> tuple[Path, Path]:
+        cert, key = self._folder / f"{name}.pem", self._folder / f"{name}.key"
+        _openssl(
+            *("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+            *("-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"),
+            *("-addext", "basicConstraints=critical,CA:FALSE"),
+            *("-CA", self.ca, "-CAkey", self._ca_key, "-keyout", key, "-out", cert),
+        )
+        return cert, key
+
+
+def _openssl(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=30)
