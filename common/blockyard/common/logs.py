@@ -28,7 +28,7 @@ def set_up(level: str, role: str, stream: TextIO = sys.stderr) -> None:
     """Send this process's log to `stream`; `level` is a name such as "info"."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_Line(role))
-    handler.addFilter(_HoldBack())
+    handler.addFilter(HoldBack())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -60,7 +60,7 @@ def _value(value: object) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-class _HoldBack(logging.Filter):
+class HoldBack(logging.Filter):
     """Lets a few lines of one text through per window; the next one let through says how many were not."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -68,6 +68,11 @@ class _HoldBack(logging.Filter):
         self._clock = clock
         # Per text: when its window began, lines in it, lines held back.
         self._seen: dict[tuple[str, str], tuple[float, int, int]] = {}
+
+    @property
+    def texts(self) -> int:
+        """How many texts it remembers."""
+        return len(self._seen)
 
     def filter(self, record: logging.LogRecord) -> bool:
         key, now = (record.name, str(record.msg)), self._clock()

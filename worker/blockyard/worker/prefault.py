@@ -34,6 +34,10 @@ class Prefault:
     def start(self) -> None:
         self._thread.start()
 
+    def wait(self, timeout: float) -> None:
+        """Until all is done, or at most so long."""
+        self._thread.join(timeout)
+
     def stop(self) -> None:
         self._stop.set()
         if self._thread.ident is not None:
