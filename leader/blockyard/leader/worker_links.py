@@ -34,8 +34,6 @@ MAX_REFUSED = 16
 STRANGERS = 64
 """Connections beyond the links allowed that may be saying hello; a further one is closed unheard."""
 
-_REASONS = {"oversize": "too-large", "empty": "malformed", "malformed": "malformed"}
-
 log = logging.getLogger(__name__)
 
 
@@ -157,7 +155,7 @@ class _Link(FrameProtocol[wire.FromWorker]):
             self._number = self._links.greeted(self, message)
 
     def refused(self, error: FrameRefused, payload: bytes) -> None:
-        self._links.count_refused(_REASONS[error.reason])
+        self._links.count_refused(error.reason)
         self._refused += 1
         if not self._number:
             self._turn_away("hello", f"the first frame is not a hello: {error.detail}"[:4096])
