@@ -108,3 +108,15 @@ def test_a_taken_port_is_one_clear_line(etcd: EtcdServer) -> None:
         pytest.raises(RuntimeError, match=f"http_listen = {leader.http}: cannot listen there"),
     ):
         LeaderProcess(etcd.endpoint, "b", http_listen=leader.http).__enter__()
+
+
+def test_a_frozen_etcd_costs_the_lead_only_while_it_is_frozen(etcd: EtcdServer) -> None:
+    """The margin is spent and the lease renewed after all: no state of the key changes in between."""
+    with LeaderProcess(etcd.endpoint, "a", ttl="6s") as leader:
+        leader.wait_leads()
+        epoch = leader.get("/v1/workers")[1]["epoch"]
+        etcd.freeze()
+        wait_for(lambda: not leader.leads(), 30, "the lease margin is spent", leader.log)
+        etcd.thaw()
+        leader.wait_leads(30)
+        assert leader.get("/v1/workers")[1]["epoch"] >= epoch

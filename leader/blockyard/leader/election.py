@@ -75,8 +75,14 @@ class Election:
         )
 
     def holds(self, now: float) -> bool:
-        """Whether the key is certainly ours at `now`, by this process's own monotonic clock."""
-        return self._key.held(now)
+        """Whether the key is certainly ours at `now`, by this process's own monotonic clock.
+
+        A no is not the end: the next renewal may find that nobody else took it, and is then announced again.
+        """
+        held = self._key.held(now)
+        if not held:
+            self._changed.set()
+        return held
 
     @property
     def other(self) -> LeaderRecord | None:
@@ -118,18 +124,22 @@ class Election:
             await self._changed.wait()
             self._changed.clear()
             state = self._key.state
-            if not isinstance(state, Held):
-                continue
-            try:
-                uid = await self._cluster_uid()
-            except EtcdError as error:
-                log.warning("cluster uid cannot be read", extra=fields(error=error))
-                self._changed.set()
+            if isinstance(state, Held) and not await self._announced(state):
                 await asyncio.sleep(_RETRY_S)
-                continue
-            self._key.set_value(msgspec.json.encode(msgspec.structs.replace(self._record, uid=uid.hex())))
-            if self._key.state == state and self._key.held(time.monotonic()):
-                self._on_lead(Epoch(uid, state.create_revision))
+                self._changed.set()
+
+    async def _announced(self, state: Held) -> bool:
+        """Say that this tenure may lead; False if that is not certain now."""
+        try:
+            uid = await self._cluster_uid()
+        except EtcdError as error:
+            log.warning("cluster uid cannot be read", extra=fields(error=error))
+            return False
+        if self._key.state != state or not self._key.held(time.monotonic()):
+            return False
+        self._key.set_value(msgspec.json.encode(msgspec.structs.replace(self._record, uid=uid.hex())))
+        self._on_lead(Epoch(uid, state.create_revision))
+        return True
 
     async def _cluster_uid(self) -> bytes:
         """The uid in etcd, written now if there is none."""

@@ -64,6 +64,8 @@ class Service:
 
     def lead(self, epoch: Epoch) -> None:
         """The election was won, or a lease that seemed lost was renewed."""
+        if epoch == self.core.epoch:
+            return
         log.info("leads", extra=fields(epoch=epoch.number, cluster_uid=epoch.cluster_uid.hex()))
         self.lost_since = None
         self._handle(events.BecameLeader(epoch))
