@@ -93,9 +93,7 @@ def _targets(node: ast.AST, module: Module) -> list[str]:
         "importlib.import_module",
         "__import__",
     ):
-        return [
-            arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant) and isinstance(arg.value, str)
-        ]
+        return [arg.value for arg in node.args[:1] if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
     return []
 
 
@@ -103,8 +101,7 @@ def violations(root: Path) -> list[str]:
     """One line for each breach, in the order of the files."""
     modules = read_modules(root)
     found = [
-        f"{path}: blockyard is a namespace and has no __init__.py"
-        for path in root.glob("*/blockyard/__init__.py")
+        f"{path}: blockyard is a namespace and has no __init__.py" for path in root.glob("*/blockyard/__init__.py")
     ]
     for module in modules.values():
         found += _boundary(module)
@@ -123,9 +120,9 @@ def _forbidden(module: Module, item: Import) -> Iterable[str]:
     """What this import may not be, by the part that the module belongs to."""
     others = {f"blockyard.{part}" for part in PARTS if part not in ("common", module.part)}
     if module.part == "engine":
-        copies = _in(module.name, {"blockyard.engine.copies"})
+        blocks = _in(module.name, {"blockyard.engine.copies", "blockyard.engine.light"})
         adapter = _in(module.name, {"blockyard.engine.vllm"})
-        tensors = set() if copies or adapter else TENSOR_LIBRARIES
+        tensors = set() if blocks or adapter else TENSOR_LIBRARIES
         return others | ETCD_CLIENT | tensors | (set() if adapter else {"vllm"})
     if module.part == "cli":
         demo = _in(module.name, DEMOS)

@@ -98,7 +98,8 @@ def _send_hello(sock: socket.socket, hello: Hello) -> None:
         sent = socket.send_fds(sock, [frame], [own])
     finally:
         os.close(own)
-    sock.sendall(frame[sent:])
+    if sent < len(frame):
+        sock.sendall(frame[sent:])
 
 
 def _receive_first(sock: socket.socket, deadline: float) -> tuple[bytes, list[int]]:
