@@ -101,6 +101,16 @@ class Election:
             case NotHeld():
                 return 0
 
+    def healthy(self, now: float) -> bool:
+        """Whether etcd answered in time when it was last needed for the key."""
+        match self._key.state:
+            case Held():
+                return self._key.held(now)
+            case Waiting():
+                return True
+            case NotHeld():
+                return False
+
     async def run(self) -> None:
         """Campaign until cancelled; then the key is given up, so that a standby takes over at once."""
         async with asyncio.TaskGroup() as tasks:

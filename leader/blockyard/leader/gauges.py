@@ -23,7 +23,8 @@ def _refresh(service: Service) -> None:
     core = service.core
     gauge("blockyard_leader_is_leader", float(service.leading()))
     gauge("blockyard_leader_epoch", service.election.epoch_seen)
-    gauge("blockyard_leader_etcd_healthy", float(service.roster.broken_since is None))
+    healthy = service.roster.broken_since is None and service.election.healthy(time.monotonic())
+    gauge("blockyard_leader_etcd_healthy", float(healthy))
     states = Counter(member.state for member in core.members)
     for state in ("live", "partial", "lost"):
         gauge("blockyard_leader_workers", states[state], state=state)
