@@ -14,7 +14,7 @@ from blockyard.common.fencing import Epoch
 from blockyard.common.identity import split_keys
 from blockyard.common.messages import attach
 from blockyard.common.messages.states import CopyState
-from blockyard.common.slot_table import PAGE
+from blockyard.common.slot_table import PAGE, SlotState
 from blockyard.worker.core import events, instructions
 from support.worker_core import BOOT, Engine, Node, keys, run
 
@@ -60,6 +60,7 @@ class Chaos:
         self.asked: dict[tuple[int, int], attach.Resolve] = {}
         self.copying: dict[tuple[int, str, int], Copying] = {}
         self.memory: dict[int, bytes] = {}
+        self.generations: set[int] = set()
         self.grants: list[tuple[str, int, list[bytes]]] = []
         self.jobs: list[tuple[str, int, list[bytes]]] = []
         self.next = 1
@@ -80,8 +81,11 @@ class Chaos:
                 self.see_message(one.session, one.message)
 
     def see_record(self, written: instructions.WriteSlot) -> None:
-        """A slot's owner may not change under a copy."""
+        """A slot's owner may not change under a copy, and each has a generation that none had before."""
         record = written.record
+        if record.state in (SlotState.FREE, SlotState.FILLING):
+            assert record.generation not in self.generations, "a generation came back"
+        self.generations.add(record.generation)
         for copy in self.copying.values():
             for place, (generation, _) in copy.pages.items():
                 inside = record.offset <= place < record.offset + record.slot_bytes

@@ -1,60 +1,10 @@
 """What the leader is told: numbered, coalesced, bounded, and whole again after any gap."""
 
-from __future__ import annotations
-
 from blockyard.common.fencing import Epoch
 from blockyard.common.messages import cluster
-from blockyard.worker.core import events, instructions
+from blockyard.worker.core import events
 from support.worker_core import Engine, Node, keys
-
-UID = b"cluster-uid-16by"
-
-
-class Leader:
-    """What a leader knows of one worker; it keeps to the rules of the link."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.held: set[bytes] = set()
-        self.worlds: dict[int, bytes] = {}
-        self.expect = 0
-        self.parts: set[bytes] = set()
-        self.snapshots = 0
-
-    def take(self, out: list[instructions.Instruction]) -> list[object]:
-        """Apply what was published."""
-        messages = [m for one in out if isinstance(one, instructions.Publish) for m in one.messages]
-        for message in messages:
-            if isinstance(message, cluster.SnapshotBegin):
-                self.parts = set()
-                self.worlds = {world.index: world.fingerprint for world in message.worlds}
-            elif isinstance(message, cluster.SnapshotPart):
-                assert all(change.world in self.worlds for change in message.changes)
-                self.parts |= {change.key for change in message.changes}
-            elif isinstance(message, cluster.SnapshotEnd):
-                assert len(self.parts) == message.keys
-                self.held, self.expect = set(self.parts), message.seq + 1
-                self.snapshots += 1
-            elif isinstance(message, cluster.Delta):
-                self.apply(message)
-        return list(messages)
-
-    def apply(self, delta: cluster.Delta) -> None:
-        assert delta.seq == self.expect
-        self.worlds |= {world.index: world.fingerprint for world in delta.worlds}
-        for change in delta.changes:
-            assert change.world in self.worlds
-            (self.held.add if change.tiers else self.held.discard)(change.key)
-        self.expect += 1
-
-    def link(self) -> list[object]:
-        return self.take(self.node.do(events.LinkUp(Epoch(UID, 1), self.expect)))
-
-    def tick(self) -> list[object]:
-        return self.take(self.node.wait(0.1))
-
-    def ack(self) -> None:
-        self.take(self.node.do(events.LinkAcked(self.expect - 1)))
+from support.worker_core_leader import UID, Leader
 
 
 def linked(**settings: int) -> tuple[Node, Engine, Leader]:
@@ -213,6 +163,11 @@ def test_a_link_lost_in_mid_snapshot_begins_again() -> None:
     node, engine, leader = linked(snapshot_parts_per_tick=1)
     engine.store(keys(1))
     node.check()
+    for _ in range(4):
+        leader.tick()
+    leader.held.clear()  # it lost them, and asks for all
+    node.do(events.ResyncAsked(0))
+    leader.tick()
     node.do(events.LinkDown())
     leader.link()
     for _ in range(3):

@@ -4,7 +4,10 @@ import pytest
 
 from blockyard.common.metrics.equalities import broken
 from blockyard.common.slot_table import SlotState
+from blockyard.worker.core import events
 from support.worker_chaos import Chaos
+from support.worker_core import Node
+from support.worker_core_leader import Leader
 
 STEPS = 1000
 
@@ -39,6 +42,19 @@ def check(chaos: Chaos) -> None:
     assert node.core.next_deadline() is None
     node.core.show_gauges()
     assert broken(node.core.counters) == []
+    converges(node)
+
+
+def converges(node: Node) -> None:
+    """A leader that comes now learns what is held, whatever was said before."""
+    node.do(events.Incarnated(10**9))
+    leader = Leader(node)
+    leader.link()
+    for _ in range(20):
+        leader.tick()
+    assert leader.held == {chunk.key for chunk in node.core.holdings.shared()}
+    leader.ack()
+    assert node.core.outbox.settled
 
 
 def test_the_lives_are_not_empty() -> None:

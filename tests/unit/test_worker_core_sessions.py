@@ -41,6 +41,17 @@ def test_a_scheduler_without_its_ranks_is_refused_in_time() -> None:
     assert "1 of 2 ranks" in answer(out, attach.Refused).detail
 
 
+@pytest.mark.parametrize("end", [events.SessionClosed(2), events.ProcessGone(2), events.Received(2, attach.Bye())])
+def test_a_scheduler_that_leaves_while_it_waits_is_not_admitted(end: events.Event) -> None:
+    node = Node()
+    engine = Engine(node, "a", ranks=2)
+    engine.attach_rank(0)
+    engine.attach_scheduler()
+    assert instructions.Unwatch(2) in node.do(end)
+    out = engine.attach_rank(1)
+    assert [one.session for one in out] == [3]
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [

@@ -215,17 +215,20 @@ class WorkerCore:
         self._emit(CloseSession(session, refusal.code))
         self._emit(Unwatch(session))
 
+    def _stop_waiting(self, session: int, reason: str) -> None:
+        """A scheduler that waits for its ranks is gone, or says what it may not say yet."""
+        if self.book.waiting.pop(session, None) is not None:
+            self._emit(CloseSession(session, reason))
+            self._emit(Unwatch(session))
+
     def _session_closed(self, event: events.SessionClosed) -> None:
-        if self.book.waiting.pop(event.session, None) is not None:
-            self._emit(Unwatch(event.session))
+        self._stop_waiting(event.session, "link is gone")
         session = self.book.live(event.session)
         if session is not None:
             self._close(session)
 
     def _process_gone(self, event: events.ProcessGone) -> None:
-        if self.book.waiting.pop(event.session, None) is not None:
-            self._emit(CloseSession(event.session, "process is gone"))
-            self._emit(Unwatch(event.session))
+        self._stop_waiting(event.session, "process is gone")
         session = self.book.sessions.get(event.session)
         if session is not None:
             self._end_session(session, "process is gone")
@@ -280,6 +283,7 @@ class WorkerCore:
         session = self.book.live(event.session)
         if session is None:
             self._unexpected()
+            self._stop_waiting(event.session, "a message before the welcome")
             return
         role, receive = self._receivers.get(type(event.message), ("nobody", self._engine_counters))
         if role and role != session.role:
