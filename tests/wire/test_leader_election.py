@@ -112,7 +112,7 @@ def test_a_taken_port_is_one_clear_line(etcd: EtcdServer) -> None:
 
 def test_a_frozen_etcd_costs_the_lead_only_while_it_is_frozen(etcd: EtcdServer) -> None:
     """The margin is spent and the lease renewed after all: no state of the key changes in between."""
-    with LeaderProcess(etcd.endpoint, "a", ttl="6s") as leader:
+    with LeaderProcess(etcd.endpoint, "a", ttl="3s") as leader:
         leader.wait_leads()
         epoch = leader.get("/v1/workers")[1]["epoch"]
         etcd.freeze()
