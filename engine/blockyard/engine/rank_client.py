@@ -181,13 +181,12 @@ class RankClient:
             self._detach(trouble.reason)
 
     def _detach(self, reason: Reason) -> None:
-        """No copy runs: end what is queued, unmap, and let the breaker say when to try again."""
+        """No copy runs: unmap, end what is queued, and let the breaker say when to try again."""
         if not self._queue.stopping and (self._queue.open or reason != self._reason):
             log.warning("blockyard: rank %d detached (%s): %s", self._rank, *reason)
         self._reason = reason
         self.detachments[reason.word] += 1
         self._breaker.failed(self._clock())
-        self._queue.set_open(False)
         self._copier.unbind()
         if self._link is not None:
             self._link.close()
@@ -195,3 +194,4 @@ class RankClient:
         if self._map is not None:
             self._map.close()
             self._map = None
+        self._queue.set_open(False)

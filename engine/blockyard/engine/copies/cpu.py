@@ -15,6 +15,7 @@ import torch
 
 from blockyard.engine.copies.base import GroupPages, LayoutRefused, check_range, check_tensor, runs_of
 from blockyard.engine.copies.elements import ELEMENTS, widest
+from blockyard.engine.copies.page_tables import PageTables
 from blockyard.engine.jobs import BlockRange
 
 _MIN_RUN = 4
@@ -50,6 +51,7 @@ class CpuCopier:
         self._views = {group.group: _views(group) for group in groups}
         self._pool: dict[int, Any] = {}
         self._pool_address = 0
+        self._page_tables: PageTables | None = None
 
     def area_bytes(self, group: int) -> int:
         """Bytes of one area of a group."""
@@ -60,9 +62,13 @@ class CpuCopier:
         raw = torch.frombuffer(pool, dtype=torch.int8)
         self._pool = {width: raw.view(element) for width, element in ELEMENTS}
         self._pool_address = raw.data_ptr()
+        self._page_tables = PageTables(raw.data_ptr(), len(pool))
 
     def unbind(self) -> None:
-        """Drop every view of the pool."""
+        """Drop every view of the pool, and every thread that touches it."""
+        if self._page_tables is not None:
+            self._page_tables.stop()
+            self._page_tables = None
         self._pool = {}
         self._pool_address = 0
 

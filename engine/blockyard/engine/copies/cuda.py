@@ -13,6 +13,7 @@ import torch
 
 from blockyard.engine.copies.base import GroupPages, LayoutRefused, check_range, check_tensor
 from blockyard.engine.copies.elements import widest
+from blockyard.engine.copies.page_tables import wait_resident
 from blockyard.engine.jobs import BlockRange
 
 REGISTER_PIECE = 64 << 30
@@ -132,9 +133,10 @@ class _Registration:
     def _register(self) -> None:
         torch.cuda.set_device(self._device)
         for start in range(0, self._size, REGISTER_PIECE):
-            if self._stop.is_set():
-                return
             size = min(REGISTER_PIECE, self._size - start)
+            # Registering pins pages, so it follows the worker, whose memory they are.
+            if not wait_resident(self._address + start, size, self._stop):
+                return
             failure = torch.cuda.cudart().cudaHostRegister(self._address + start, size, _PORTABLE)
             if int(failure) != 0:
                 log.warning("blockyard: pool not registered with CUDA (%s); copies are slower", failure)
