@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import resource
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from blockyard.common.messages import attach
 from blockyard.common.messages.states import CopyState, KeyState
 from blockyard.common.slot_table import SlotState
 from support.attach_client import Engine, Session, hello, key, scheduler_hello
+from support.leader_process import wait_for
 from support.worker_process import WorkerProcess
 
 AREA = 8192
@@ -128,6 +130,21 @@ def test_refused_and_ended_sessions_leave_no_descriptor_behind() -> None:
             Session(worker.socket, hello(engine="refused", rank=3)).close()
         worker.wait_metric("sessions", 0)
         worker.wait_descriptors(before)
+
+
+def test_a_worker_out_of_descriptors_serves_on_and_recovers() -> None:
+    with WorkerProcess() as worker, Engine(worker.socket) as engine:
+        _, most = resource.prlimit(worker.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (worker.descriptors(), most))
+        late = Session(worker.socket)
+        for number in range(20):
+            engine.store({key(number): content(number)})
+            assert engine.load(engine.acquire([key(number)]), [key(number)]) == [content(number)]
+        wait_for(lambda: "connection not accepted" in worker.log, 10.0, "it says so")
+        resource.prlimit(worker.pid, resource.RLIMIT_NOFILE, (most, most))
+        late.introduce(hello(engine="late"))
+        assert late.welcome
+        late.close()
 
 
 def test_bye_ends_a_session(worker: WorkerProcess) -> None:

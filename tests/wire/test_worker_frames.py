@@ -70,6 +70,7 @@ def test_thousands_of_mangled_frames_leave_the_worker_as_it_was(worker: WorkerPr
     attacker.close()
     assert worker.alive
     assert worker.metric("frames_refused_total") > FRAMES / 10
+    assert worker.get("/debug/invariants") == (200, '{"broken": null}')
     assert worker.metric("pool_slots") == worker.metric("slots")
     assert worker.metric("acquire_keys_total") == worker.metric("hit_chunks_total") + worker.metric("miss_chunks_total")
     chunks = {key(7000 + number): bytes([number]) * 8192 for number in range(8)}

@@ -28,6 +28,7 @@ HANDSHAKE_SECONDS = 2.0
 MAX_HANDSHAKES = 64
 _MAX_LINKS = 1024
 _ACCEPTS_PER_WAKE = 16
+_ACCEPT_PAUSE_SECONDS = 0.2
 
 
 class Reports(Protocol):
@@ -53,6 +54,8 @@ class AttachServer:
         self._links: dict[int, EngineLink] = {}
         self._pidfds: dict[int, int] = {}
         self._handshakes: set[asyncio.Task[None]] = set()
+        self._cannot_accept = asyncio.Event()
+        """Out of descriptors or memory, as a rule."""
         self._none_left = asyncio.Event()
         self._none_left.set()
 
@@ -62,8 +65,13 @@ class AttachServer:
         descriptor = self._listener.sock.fileno()
         try:
             async with asyncio.TaskGroup() as handshakes:
-                loop.add_reader(descriptor, self._take_connections, handshakes)
-                await asyncio.Event().wait()
+                while True:
+                    self._cannot_accept.clear()
+                    loop.add_reader(descriptor, self._take_connections, handshakes)
+                    await self._cannot_accept.wait()
+                    # The socket stays readable: without a pause this would be a busy loop.
+                    loop.remove_reader(descriptor)
+                    await asyncio.sleep(_ACCEPT_PAUSE_SECONDS)
         finally:
             loop.remove_reader(descriptor)
             for link in list(self._links.values()):
@@ -147,8 +155,8 @@ class AttachServer:
             except BlockingIOError:
                 return
             except OSError as error:
-                # Out of descriptors, or the peer is gone already: the next wake tries again.
                 _log.warning("connection not accepted", extra=fields(error=error))
+                self._cannot_accept.set()
                 return
             sock.setblocking(False)
             if len(self._handshakes) >= MAX_HANDSHAKES or len(self._links) >= _MAX_LINKS:

@@ -1,4 +1,4 @@
-"""The worker's HTTP endpoints: /metrics, /healthz, /readyz, /debug/story.
+"""The worker's HTTP endpoints: /metrics, /healthz, /readyz, /debug/story, /debug/invariants.
 
 Owns the listener and the shape of the answers. Must never change anything: each endpoint only reads.
 """
@@ -12,6 +12,7 @@ from blockyard.common.config import Address
 from blockyard.common.errors import ConfigError
 from blockyard.common.identity import DIGEST_BYTES
 from blockyard.common.metrics.exposition import render
+from blockyard.worker.core.invariants import InvariantBroken
 from blockyard.worker.core.story import Transition
 from blockyard.worker.health import Health
 
@@ -27,11 +28,13 @@ class Faces:
         registry: CollectorRegistry,
         health: Health,
         story: Callable[[bytes], Sequence[Transition]],
+        validate: Callable[[], None],
     ) -> None:
         self._listen = listen
         self._registry = registry
         self._health = health
         self._story = story
+        self._validate = validate
         self.address = listen
         application = web.Application()
         application.add_routes(
@@ -40,6 +43,7 @@ class Faces:
                 web.get("/healthz", self._alive),
                 web.get("/readyz", self._ready),
                 web.get("/debug/story", self._tell_story),
+                web.get("/debug/invariants", self._check),
             ]
         )
         self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
@@ -75,6 +79,14 @@ class Faces:
         ]
         ready = self._health.serving
         return web.json_response({"ready": ready, "degraded": degraded}, status=200 if ready else 503)
+
+    async def _check(self, request: web.Request) -> web.Response:
+        """Goes through all books; engines wait meanwhile, so it is for tests and for finding faults."""
+        try:
+            self._validate()
+        except InvariantBroken as error:
+            return web.json_response({"broken": str(error)}, status=500)
+        return web.json_response({"broken": None})
 
     async def _tell_story(self, request: web.Request) -> web.Response:
         text = request.query.get("key", "")

@@ -158,14 +158,17 @@ class LeaderLink:
             self._connection = connection = await self._connect(leader)
             try:
                 await self._greet(connection, leader)
-                return await self._stay(connection)
+                reason = await self._stay(connection)
             finally:
-                self._down(connection)
+                self._down(connection, "the link is given up")
+            _log.warning("leader link down", extra=fields(leader=leader.node, reason=reason))
+            return reason
         except _Refused as error:
             self.state = "refused"
             _log.error("leader link refused", extra=fields(leader=leader.node, reason=error))
             return str(error)
         except (OSError, LinkClosed) as error:
+            self.state = "down"
             _log.warning("leader not reached", extra=fields(leader=leader.node, at=leader.address, error=error))
             return f"leader {leader.node} at {leader.address}: {error}"
 
@@ -244,18 +247,16 @@ class LeaderLink:
 
     def _drop(self, reason: str) -> None:
         if self._connection is not None:
-            self._down(self._connection)
-            self._connection.abort(reason)
+            self._down(self._connection, reason)
         self._changed.set()
 
-    def _down(self, connection: _Connection) -> None:
+    def _down(self, connection: _Connection, reason: str) -> None:
         """Tell the core once, also where the link goes before its reader has noticed."""
-        connection.abort("the link is given up")
+        connection.abort(reason)
         if connection.up:
             connection.up = False
             self.state = "down"
             self._feed(events.LinkDown())
-            _log.warning("leader link down", extra=fields(node=self._identity.node))
 
     async def _wait_changed(self, timeout: float | None) -> bool:
         """True when leader or registration changed, False after `timeout` seconds."""

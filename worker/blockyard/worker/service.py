@@ -67,7 +67,8 @@ class Service:
         identity = {"cluster": self._config.cluster, "worker": self._config.node_id}
         metrics = Metrics(registry, Part.WORKER, identity, counters=self._counters, engines=self._shell.numbers.reports)
         metrics.before_scrape(self._refresh_gauges)
-        async with Faces(self._config.metrics_listen, registry, self._health, self._core.story) as faces:
+        core = self._core
+        async with Faces(self._config.metrics_listen, registry, self._health, core.story, core.validate) as faces:
             with self._threads() as checksums:
                 self._shell.connect(self._server, checksums, self._cluster)
                 await self._serve(stop, str(faces.address))
