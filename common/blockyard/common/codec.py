@@ -53,7 +53,7 @@ class Decoder(Generic[M]):
     """Typed decoder for one direction of one channel; `kinds` is the union of its message types."""
 
     def __init__(self, kinds: object) -> None:
-        self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(kinds)  # type: ignore[arg-type]
+        self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(kinds)
 
     def decode(self, payload: bytes | memoryview) -> M:
         """The message of one frame's payload; raises FrameRefused when it is not one."""
