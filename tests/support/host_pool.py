@@ -17,14 +17,10 @@ class OpenedPool:
         for link in Path(f"/proc/{pid}/fd").iterdir():
             target = os.readlink(link)
             if target.startswith("/memfd:"):
-                descriptor = os.open(link, os.O_RDWR)
-                try:
-                    self._maps[target] = mmap.mmap(descriptor, os.fstat(descriptor).st_size)
-                finally:
-                    os.close(descriptor)
-        names = {("table" if "table" in target else "pool"): target for target in self._maps}
-        self.pool = self._maps[names["pool"]]
-        self._words = memoryview(self._maps[names["table"]]).cast("Q")
+                # The table is sealed against any further writer; the pool is the engines' to write.
+                name = "table" if "slots" in target else "pool"
+                self._maps[name] = _mapped(link, writable=name == "pool")
+        self._words = memoryview(self._maps["table"]).cast("Q")
 
     def __enter__(self) -> OpenedPool:
         return self
@@ -46,4 +42,13 @@ class OpenedPool:
     def flip(self, record: SlotRecord, byte: int = 0, mask: int = 0x40) -> None:
         """Change bits of one stored byte."""
         at = record.offset + byte
-        self.pool[at] ^= mask
+        self._maps["pool"][at] ^= mask
+
+
+def _mapped(link: Path, writable: bool) -> mmap.mmap:
+    descriptor = os.open(link, os.O_RDWR if writable else os.O_RDONLY)
+    try:
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        return mmap.mmap(descriptor, os.fstat(descriptor).st_size, access=access)
+    finally:
+        os.close(descriptor)

@@ -13,8 +13,8 @@ from support.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
 
-# A prompt of whole chunks is loaded whole; its last token is computed once more for the first answer.
-LENGTHS_AND_HITS = {1: (1000, 768), 2: (2048, 2047), 3: (300, 256), 4: (100, 0)}
+# A prompt of whole chunks is loaded whole; vLLM counts it so, and computes its last token once more.
+LENGTHS_AND_HITS = {1: (1000, 768), 2: (2048, 2048), 3: (300, 256), 4: (100, 0)}
 PROMPTS = {seed: prompt(seed, length) for seed, (length, _) in LENGTHS_AND_HITS.items()}
 GPU_BLOCKS = 96
 
