@@ -3,9 +3,9 @@
     handle(now, event) -> list[Instruction]     in the order of execution; no clock, no I/O, no threads
     validate()                                  raises InvariantBroken when the books do not agree
 
-Owns which part acts on which event, the coming and going of sessions, and pins. Must never know sockets,
-files or etcd. The parts: holdings (chunks and slots), transfers (stores and loads), pinning (what requests may
-load), the book of sessions, outbox.
+Owns the parts and which of them acts on which event. Must never know sockets, files or etcd. What steps are
+made of: attachments (sessions), pinning (what requests may load), transfers (stores and loads), outbox (what the
+leader is told); all of them move chunks and slots through holdings alone.
 """
 
 from collections.abc import Callable
@@ -16,30 +16,21 @@ from blockyard.common.identity import Key
 from blockyard.common.messages import attach
 from blockyard.common.metrics.counters import Counters
 from blockyard.common.metrics.spec import Part
-from blockyard.common.slot_table import table_bytes
-from blockyard.worker.core import admission, events, frames, invariants
-from blockyard.worker.core.admission import Refusal
+from blockyard.worker.core import events, frames, invariants
+from blockyard.worker.core.attachments import Attachments
 from blockyard.worker.core.gauges import show, stats
 from blockyard.worker.core.holdings import Holdings
-from blockyard.worker.core.instructions import (
-    Accept,
-    CloseSession,
-    Instruction,
-    Publish,
-    Send,
-    ToLeader,
-    Unwatch,
-)
+from blockyard.worker.core.instructions import Instruction, Publish, ToLeader
 from blockyard.worker.core.outbox import Outbox
 from blockyard.worker.core.pinning import Pinning
 from blockyard.worker.core.pins import GrantBook
 from blockyard.worker.core.policies.base import EvictionPolicy
 from blockyard.worker.core.policies.lru import LeastRecentlyUsed
-from blockyard.worker.core.sessions import Engine, Session, SessionBook, SessionState, Waiting
+from blockyard.worker.core.sessions import Session, SessionBook
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.story import Transition
 from blockyard.worker.core.transfers import Transfers
-from blockyard.worker.core.worlds import WorldBook, shapes_of
+from blockyard.worker.core.worlds import WorldBook
 
 
 class WorkerCore:
@@ -63,36 +54,13 @@ class WorkerCore:
         self.transfers = Transfers(settings, self.counters, self.holdings, self.grants, self._emit)
         self.book = SessionBook()
         self.fence = EpochFence()
+        self.attachments = Attachments(
+            settings, self.counters, self.book, self.worlds, self.transfers, self.pinning, self.fence, self._emit
+        )
         self.incarnation = 0
-        self.draining = False
         self._stats_due = 0.0
-        self._handlers: dict[type, Callable[[Any], None]] = {
-            events.AttachAsked: self._attach_asked,
-            events.Received: self._received,
-            events.SessionClosed: self._session_closed,
-            events.ProcessGone: self._process_gone,
-            events.ChecksumDone: self._checksum_done,
-            events.ChecksumFailed: self._checksum_failed,
-            events.LinkUp: self._link_up,
-            events.LinkDown: self._link_down,
-            events.LinkAcked: self._link_acked,
-            events.ResyncAsked: self._resync_asked,
-            events.Incarnated: self._incarnated,
-            events.DrainAsked: self._drain_asked,
-            events.Tick: self._tick,
-        }
-        self._receivers: dict[type, tuple[str, Callable[[Session, Any], None]]] = {
-            attach.Acquire: ("scheduler", self._acquire),
-            attach.Release: ("scheduler", self._release),
-            attach.Fill: ("scheduler", self._fill),
-            attach.Finish: ("scheduler", self._finish),
-            attach.Forget: ("scheduler", self._forget),
-            attach.Resolve: ("rank", self._resolve),
-            attach.StoreDone: ("rank", self._done),
-            attach.LoadDone: ("rank", self._done),
-            attach.EngineCounters: ("", self._engine_counters),
-            attach.Bye: ("", self._bye),
-        }
+        self._handlers = self._event_handlers()
+        self._receivers = self._message_receivers()
 
     # -- interface ---------------------------------------------------------------------------------
 
@@ -134,148 +102,16 @@ class WorkerCore:
     # -- sessions ----------------------------------------------------------------------------------
 
     def _attach_asked(self, event: events.AttachAsked) -> None:
-        hello = event.hello
-        previous = self.book.previous(hello, self.settings.boot_id)
-        if previous is not None:
-            self._end_session(previous, "replaced by a new session of the same process")
-        refusal = self._refusal(event.session, hello)
-        if refusal is not None:
-            self._refuse(event.session, refusal)
-        elif hello.role == "scheduler":
-            deadline = self.now + self.settings.ranks_deadline
-            self.book.waiting[event.session] = Waiting(event.session, hello, deadline)
-            self._admit_waiting(hello.engine)
-        else:
-            self._admit_rank(event.session, hello)
-
-    def _refusal(self, session: int, hello: attach.Hello) -> Refusal | None:
-        if self.draining:
-            return Refusal("draining", f"worker {self.settings.node} is about to stop")
-        if session in self.book.sessions or session in self.book.waiting:
-            return Refusal("busy", f"session {session} has said hello before")
-        refusal = admission.version_fault(hello, self.settings.version) or admission.place_fault(
-            hello, self.book, self.settings
-        )
-        if refusal is None and hello.role == "rank":
-            engine = self.book.engines.get(hello.engine)
-            world = self.worlds.get(hello.fingerprint)
-            return admission.rank_fault(hello, engine, world, self.settings)
-        return refusal
-
-    def _admit_rank(self, session: int, hello: attach.Hello) -> None:
-        engine = self.book.engines.get(hello.engine)
-        if engine is None:
-            shapes = shapes_of(hello.groups)
-            world = self.worlds.enter(hello.fingerprint, hello.model, hello.local_ranks, shapes)
-            if world is None:
-                limit = self.settings.max_worlds
-                self._refuse(session, Refusal("busy", f"{limit} fingerprints have chunks here, the limit"))
-                return
-            engine = Engine(hello.engine, hello.model, hello.local_ranks, world)
-        self._admit(Session(session, "rank", hello.rank, engine), hello)
-        self._admit_waiting(hello.engine)
-
-    def _admit_waiting(self, engine_id: str) -> None:
-        """Admit a scheduler whose ranks are all there."""
-        engine = self.book.engines.get(engine_id)
-        waiting = self.book.waiting_for(engine_id)
-        if engine is None or waiting is None or not engine.complete:
-            return
-        del self.book.waiting[waiting.session]
-        refusal = admission.scheduler_fault(waiting.hello, engine)
-        if refusal is not None:
-            self._refuse(waiting.session, refusal)
-        else:
-            self._admit(Session(waiting.session, "scheduler", 0, engine), waiting.hello)
-
-    def _admit(self, session: Session, hello: attach.Hello) -> None:
-        self.book.add(session)
-        settings, world = self.settings, session.engine.world
-        epoch = self.fence.highest
-        welcome = attach.Welcome(
-            protocol=min(hello.protocol_max, attach.PROTOCOL_MAX),
-            version=settings.version,
-            session=session.id,
-            boot_id=settings.boot_id,
-            worker=settings.node,
-            cluster_uid=b"" if epoch is None else epoch.cluster_uid,
-            pool_bytes=settings.pool_bytes,
-            table_bytes=table_bytes(settings.table_slots),
-            groups=[
-                attach.GroupGrant(one.group, one.slot_bytes, one.area_stride, one.area_bytes)
-                for one in world.classes.values()
-            ],
-            pin_ttl_ms=int(settings.pin_ttl * 1000),
-        )
-        self._emit(Accept(session.id, welcome, session.role == "rank"))
-
-    def _refuse(self, session: int, refusal: Refusal) -> None:
-        self.counters.add("blockyard_worker_attaches_refused_total", reason=refusal.code)
-        self._emit(Send(session, attach.Refused(refusal.code, refusal.detail)))
-        self._emit(CloseSession(session, refusal.code))
-        self._emit(Unwatch(session))
-
-    def _stop_waiting(self, session: int, reason: str) -> None:
-        """A scheduler that waits for its ranks is gone, or says what it may not say yet."""
-        if self.book.waiting.pop(session, None) is not None:
-            self._emit(CloseSession(session, reason))
-            self._emit(Unwatch(session))
+        self.attachments.asked(event.session, event.hello, self.now)
 
     def _session_closed(self, event: events.SessionClosed) -> None:
-        self._stop_waiting(event.session, "link is gone")
-        session = self.book.live(event.session)
-        if session is not None:
-            self._close(session)
+        self.attachments.link_lost(event.session)
 
     def _process_gone(self, event: events.ProcessGone) -> None:
-        self._stop_waiting(event.session, "process is gone")
-        session = self.book.sessions.get(event.session)
-        if session is not None:
-            self._end_session(session, "process is gone")
-
-    def _close(self, session: Session) -> None:
-        """The socket is gone. Copies go on, and pins stand until their deadline."""
-        self.book.close(session)
-        if session.role == "rank":
-            self.transfers.rank_left(session)
-        self._settle(session)
-
-    def _end_session(self, session: Session, reason: str) -> None:
-        """Nothing of the session is in flight any more, or ever will be."""
-        if session.state is SessionState.LIVE:
-            self._emit(CloseSession(session.id, reason))
-            self.book.close(session)
-            if session.role == "rank":
-                self.transfers.rank_left(session)
-        self.transfers.end_copies(session)
-        if session.role == "scheduler":
-            self.transfers.scheduler_left(session)
-            self.pinning.scheduler_left(session)
-        self._settle(session)
-
-    def _settle(self, session: Session) -> None:
-        """Forget a closed session that holds nothing."""
-        if session.state is SessionState.CLOSED and session.idle:
-            self.book.remove(session)
-            self._emit(Unwatch(session.id))
-
-    def _break_off(self, session: Session, fault: str) -> None:
-        """The peer does not keep to the protocol: end the session, keep what it may be copying."""
-        self.counters.add("blockyard_worker_frames_refused_total", reason="malformed")
-        self._emit(Send(session.id, attach.Closing(fault)))
-        self._emit(CloseSession(session.id, fault))
-        self._close(session)
+        self.attachments.process_gone(event.session)
 
     def _drain_asked(self, event: events.DrainAsked) -> None:
-        self.draining = True
-        for waiting in list(self.book.waiting):
-            del self.book.waiting[waiting]
-            self._refuse(waiting, Refusal("draining", event.reason))
-        for session in list(self.book.sessions.values()):
-            if session.state is SessionState.LIVE:
-                self._emit(Send(session.id, attach.Closing(event.reason)))
-                self._emit(CloseSession(session.id, event.reason))
-                self._close(session)
+        self.attachments.drain(event.reason)
 
     # -- messages of sessions ----------------------------------------------------------------------
 
@@ -283,16 +119,16 @@ class WorkerCore:
         session = self.book.live(event.session)
         if session is None:
             self._unexpected()
-            self._stop_waiting(event.session, "a message before the welcome")
+            self.attachments.stop_waiting(event.session, "a message before the welcome")
             return
         role, receive = self._receivers.get(type(event.message), ("nobody", self._engine_counters))
         if role and role != session.role:
             kind = type(event.message).__name__
-            self._break_off(session, f"{kind} is not a message for a {session.role} that is attached")
+            self.attachments.break_off(session, f"{kind} is not a message for a {session.role} that is attached")
             return
         fault = frames.fault(event.message)
         if fault:
-            self._break_off(session, fault)
+            self.attachments.break_off(session, fault)
         else:
             receive(session, event.message)
 
@@ -325,7 +161,7 @@ class WorkerCore:
         """The shell keeps engines' numbers; they decide nothing here."""
 
     def _bye(self, session: Session, message: attach.Bye) -> None:
-        self._end_session(session, "bye")
+        self.attachments.end(session, "bye")
 
     def _unexpected(self) -> None:
         self.counters.add("blockyard_worker_frames_refused_total", reason="unexpected")
@@ -359,20 +195,9 @@ class WorkerCore:
     def _tick(self, event: events.Tick) -> None:
         self.pinning.expire(self.now)
         self.transfers.expire(self.now, self.book.sessions)
-        for waiting in [one for one in self.book.waiting.values() if one.deadline <= self.now]:
-            del self.book.waiting[waiting.session]
-            self._refuse(waiting.session, self._ranks_missing(waiting))
-        for session in [one for one in self.book.sessions.values() if one.state is SessionState.CLOSED]:
-            self._settle(session)
+        self.attachments.expire(self.now)
         self._publish(self.outbox.pump(self.holdings.shared()))
         self._publish_stats()
-
-    def _ranks_missing(self, waiting: Waiting) -> Refusal:
-        engine = self.book.engines.get(waiting.hello.engine)
-        there = 0 if engine is None else len(engine.ranks)
-        wanted = waiting.hello.local_ranks
-        limit = self.settings.ranks_deadline
-        return Refusal("ranks", f"{there} of {wanted} ranks attached within {limit:g} s")
 
     def _publish(self, messages: list[ToLeader]) -> None:
         if messages:
@@ -385,3 +210,37 @@ class WorkerCore:
 
     def _emit(self, instruction: Instruction) -> None:
         self._out.append(instruction)
+
+    # -- who handles what --------------------------------------------------------------------------------
+
+    def _event_handlers(self) -> dict[type, Callable[[Any], None]]:
+        return {
+            events.AttachAsked: self._attach_asked,
+            events.Received: self._received,
+            events.SessionClosed: self._session_closed,
+            events.ProcessGone: self._process_gone,
+            events.ChecksumDone: self._checksum_done,
+            events.ChecksumFailed: self._checksum_failed,
+            events.LinkUp: self._link_up,
+            events.LinkDown: self._link_down,
+            events.LinkAcked: self._link_acked,
+            events.ResyncAsked: self._resync_asked,
+            events.Incarnated: self._incarnated,
+            events.DrainAsked: self._drain_asked,
+            events.Tick: self._tick,
+        }
+
+    def _message_receivers(self) -> dict[type, tuple[str, Callable[[Session, Any], None]]]:
+        """By message: the role that may send it ("" for both), and what receives it."""
+        return {
+            attach.Acquire: ("scheduler", self._acquire),
+            attach.Release: ("scheduler", self._release),
+            attach.Fill: ("scheduler", self._fill),
+            attach.Finish: ("scheduler", self._finish),
+            attach.Forget: ("scheduler", self._forget),
+            attach.Resolve: ("rank", self._resolve),
+            attach.StoreDone: ("rank", self._done),
+            attach.LoadDone: ("rank", self._done),
+            attach.EngineCounters: ("", self._engine_counters),
+            attach.Bye: ("", self._bye),
+        }
