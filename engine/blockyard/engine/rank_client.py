@@ -50,6 +50,7 @@ class RankClient:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.detachments: Counter[str] = Counter()
+        """How often an attempt or a session came to nothing, by reason."""
         self._socket_path = socket_path
         self._rank = rank
         self._hello = hello_of("rank", identity, shapes, local_ranks, rank)
@@ -182,11 +183,12 @@ class RankClient:
 
     def _detach(self, reason: Reason) -> None:
         """No copy runs: unmap, end what is queued, and let the breaker say when to try again."""
-        if not self._queue.stopping and (self._queue.open or reason != self._reason):
-            log.warning("blockyard: rank %d detached (%s): %s", self._rank, *reason)
+        if not self._queue.stopping:
+            if self._queue.open or reason != self._reason:
+                log.warning("blockyard: rank %d detached (%s): %s", self._rank, *reason)
+            self.detachments[reason.word] += 1
+            self._breaker.failed(self._clock())
         self._reason = reason
-        self.detachments[reason.word] += 1
-        self._breaker.failed(self._clock())
         self._copier.unbind()
         if self._link is not None:
             self._link.close()
