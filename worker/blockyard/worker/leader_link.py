@@ -87,6 +87,10 @@ class _Connection(FrameProtocol[cluster.ToWorker]):
             self.over.set_result(reason)
 
 
+def _words(epoch: Epoch) -> str:
+    return f"epoch {epoch.number} of cluster {epoch.cluster_uid.hex()}"
+
+
 class LeaderLink:
     """Run `run()` in a task group. `follow` says where to connect, `incarnate` under which registration."""
 
@@ -209,7 +213,7 @@ class LeaderLink:
             raise _Refused(f"leader {leader.node} refused ({answer.code}): {answer.detail}")
         epoch = Epoch(answer.cluster_uid, answer.epoch)
         if epoch.cluster_uid != leader.epoch.cluster_uid or not self._fence.admit(epoch):
-            raise _Refused(f"leader {leader.node} speaks for {epoch}; the highest seen is {self._fence.highest}")
+            raise _Refused(f"leader {leader.node} speaks for {_words(epoch)}, not for {_words(leader.epoch)} or later")
         connection.up = True
         self.state = "live"
         self._health.well(_PART)

@@ -1,0 +1,129 @@
+"""What a worker takes from a leader and what it does not: fences, garbage, silence, and claims asked for again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from blockyard.common.messages import cluster
+from support.attach_client import Engine, key
+from support.etcd_server import EtcdServer
+from support.hand_leader import HandLeader, LeaderSide
+from support.worker_process import WorkerProcess
+
+AREA = 8192
+
+
+@pytest.fixture(scope="module")
+def etcd() -> Iterator[EtcdServer]:
+    with EtcdServer() as server:
+        yield server
+
+
+@pytest.fixture
+def leader(etcd: EtcdServer) -> Iterator[HandLeader]:
+    with HandLeader(etcd) as made:
+        yield made
+
+
+@pytest.fixture
+def worker(etcd: EtcdServer) -> Iterator[WorkerProcess]:
+    with WorkerProcess(cluster="test", etcd=etcd.endpoint, lease_ttl="5s") as process:
+        yield process
+
+
+def stored(worker: WorkerProcess, *numbers: int) -> None:
+    with Engine(worker.socket) as engine:
+        engine.store({key(number): bytes(AREA) for number in numbers})
+        worker.wait_metric("checksum_backlog", 0)
+
+
+def snapshot(link: LeaderSide) -> dict[bytes, int]:
+    """Tiers per key of the next snapshot."""
+    begin = link.receive(cluster.SnapshotBegin)
+    held: dict[bytes, int] = {}
+    while len(held) < begin.keys:
+        held |= {change.key: change.tiers for change in link.receive(cluster.SnapshotPart).changes}
+    assert link.receive(cluster.SnapshotEnd).keys == len(held)
+    return held
+
+
+def test_the_hello_says_who_and_which(leader: HandLeader, worker: WorkerProcess) -> None:
+    hello = leader.accept().hello
+    assert (hello.cluster, hello.node, hello.cluster_uid) == ("test", "test-node", leader.uid)
+    assert hello.incarnation == worker.metric("incarnation")
+    assert hello.next_seq == 1
+
+
+def test_claims_come_as_a_snapshot_then_as_deltas_and_again_when_asked(
+    leader: HandLeader, worker: WorkerProcess
+) -> None:
+    stored(worker, 1, 2)
+    link = leader.welcome()
+    assert snapshot(link) == {key(1): cluster.TIER_HOST, key(2): cluster.TIER_HOST}
+    stored(worker, 3)
+    delta = link.receive(cluster.Delta)
+    assert delta.seq == 1
+    assert [(one.key, one.tiers, one.size) for one in delta.changes] == [(key(3), cluster.TIER_HOST, AREA)]
+    link.send(cluster.Resync(1, "lost it"))
+    assert link.receive(cluster.Delta) == delta
+    link.send(cluster.Ack(1))
+    worker.wait_metric("outbox_depth", 0)
+    link.send(cluster.Resync(0, "lost it all"))
+    assert set(snapshot(link)) == {key(1), key(2), key(3)}
+    assert link.receive(cluster.WorkerStats).ready_slots == 3
+
+
+def test_an_old_epoch_is_refused_after_a_newer_one(leader: HandLeader, worker: WorkerProcess) -> None:
+    first = leader.welcome()
+    worker.wait_metric("leader_link", 1, state="live")
+    first.close()
+    assert leader.welcome(epoch=leader.epoch - 1).ended()
+    worker.wait_metric("leader_link", 1, state="refused")
+    leader.welcome()
+    worker.wait_metric("leader_link", 1, state="live")
+
+
+def test_a_leader_of_another_cluster_is_refused(leader: HandLeader, worker: WorkerProcess) -> None:
+    assert leader.welcome(uid=b"x" * 16).ended()
+    worker.wait_metric("leader_link", 1, state="refused")
+    assert "leader" in worker.ready()[1]
+
+
+def test_a_refusal_is_told_with_its_reason(leader: HandLeader, worker: WorkerProcess) -> None:
+    link = leader.accept()
+    link.send(cluster.LinkRefused("version", "leader speaks 7 to 9"))
+    assert link.ended()
+    worker.wait_metric("leader_link", 1, state="refused")
+    assert "leader speaks 7 to 9" in worker.ready()[1]["leader"]
+
+
+def test_a_new_epoch_is_followed_at_once(leader: HandLeader, worker: WorkerProcess) -> None:
+    first = leader.welcome()
+    worker.wait_metric("leader_link", 1, state="live")
+    leader.claim()
+    assert first.ended()
+    leader.welcome()
+    worker.wait_metric("leader_link", 1, state="live")
+
+
+def test_a_leader_that_falls_silent_is_left(leader: HandLeader, worker: WorkerProcess) -> None:
+    link = leader.welcome()
+    assert link.ended()
+    assert leader.welcome().hello.node == "test-node"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"\0\0\0\0", b"\xff\xff\xff\xff", b"\4\0\0\0\xc1\xc1\xc1\xc1", b"HTTP/1.1 400 Bad Request\r\n\r\n"],
+)
+def test_garbage_from_a_leader_ends_the_link_only(leader: HandLeader, worker: WorkerProcess, data: bytes) -> None:
+    link = leader.welcome()
+    worker.wait_metric("leader_link", 1, state="live")
+    link.sock.sendall(data)
+    assert link.ended()
+    assert worker.metric("frames_refused_total") == 1
+    leader.welcome()
+    worker.wait_metric("leader_link", 1, state="live")
+    stored(worker, 9)
