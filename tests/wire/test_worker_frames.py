@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Iterator
 
 import msgspec
 import pytest
 
 from blockyard.common.codec import PREFIX_BYTES, encode
-from blockyard.common.link import LinkClosed
+from blockyard.common.link import LinkClosed, LinkTimeout
 from blockyard.common.messages import attach
 from support.attach_client import Engine, Session, hello, key, scheduler_hello
 from support.worker_process import WorkerProcess
@@ -62,98 +63,142 @@ def test_a_message_of_a_later_version_is_counted_and_passed_over(worker: WorkerP
     assert worker.metric("frames_refused_total", reason="unknown") == before + 1
 
 
-def test_thousands_of_mangled_frames_leave_the_worker_as_it_was(worker: WorkerProcess) -> None:
-    draw = random.Random(20260101)
-    attacker = Attacker(worker, draw)
-    for _ in range(FRAMES):
-        attacker.send(mangled(draw))
-    attacker.close()
-    assert worker.alive
-    assert worker.metric("frames_refused_total") > FRAMES / 10
-    assert worker.get("/debug/invariants") == (200, '{"broken": null}')
-    assert worker.metric("pool_slots") == worker.metric("slots")
-    assert worker.metric("acquire_keys_total") == worker.metric("hit_chunks_total") + worker.metric("miss_chunks_total")
-    chunks = {key(7000 + number): bytes([number]) * 8192 for number in range(8)}
-    with Engine(worker.socket, hello(engine="after", fingerprint=b"a" * 32)) as engine:
-        engine.store(chunks)
-        assert engine.load(engine.acquire(list(chunks)), list(chunks)) == list(chunks.values())
+@pytest.mark.parametrize("seed", range(3))
+def test_thousands_of_wild_and_mangled_frames_leave_the_books_right(seed: int) -> None:
+    draw = random.Random(seed)
+    with WorkerProcess(host_pool="2MiB", pin_ttl="300ms", fill_deadline="300ms", max_pins_per_engine="40") as worker:
+        attacker = Attacker(worker, draw)
+        for _ in range(FRAMES):
+            attacker.act()
+        attacker.leave()
+        worker.wait_metric("sessions", 0)
+        assert worker.alive
+        assert worker.get("/debug/invariants") == (200, '{"broken": null}')
+        assert worker.metric("frames_refused_total") > 0
+        assert worker.metric("fills_committed_total") > 0
+        assert worker.metric("loads_completed_total") > 0
+        assert worker.metric("pool_slots") == worker.metric("slots")
+        assert worker.metric("slots", state="filling") == worker.metric("slots", state="doomed") == 0
+        asked = worker.metric("acquire_keys_total")
+        assert asked == worker.metric("hit_chunks_total") + worker.metric("miss_chunks_total")
+        chunks = {key(7000 + number): bytes([number]) * 8192 for number in range(8)}
+        with Engine(worker.socket, hello(engine="after", fingerprint=b"a" * 32)) as engine:
+            engine.store(chunks)
+            assert engine.load(engine.acquire(list(chunks)), list(chunks)) == list(chunks.values())
 
 
 class Attacker:
-    """An engine that attaches again whenever the worker has had enough of it."""
+    """An engine that sends what it likes, and attaches again whenever the worker has had enough of it."""
 
     def __init__(self, worker: WorkerProcess, draw: random.Random) -> None:
         self._worker = worker
         self._draw = draw
-        self._lives = 0
-        self._sessions: list[Session] = []
+        self._before: dict[str, tuple[int, bytes]] = {}
+        self._sessions: dict[str, Session] = {}
+        self._grants: deque[attach.Grant] = deque(maxlen=8)
+        self._jobs = 0
 
-    def send(self, data: bytes) -> None:
+    def act(self) -> None:
+        """One frame: as a rule a message in its form, seldom a mangled one or one of the other role."""
+        draw = self._draw
         if not self._sessions:
             self._attach()
-        session = self._draw.choice(self._sessions)
+        message = self._message()
+        role = "rank" if isinstance(message, RANK_KINDS) else "scheduler"
+        if draw.random() < 0.002:
+            role = draw.choice(ROLES)
+        data = encode(message, attach.MAX_FRAME)
+        if draw.random() < 0.005:
+            data = mangled(draw, data)
+        self._send(self._sessions[role], data)
+
+    def leave(self) -> None:
+        """End well, whatever went before."""
+        self.close()
+        self._attach()
+        for session in self._sessions.values():
+            session.send(attach.Bye())
+            session.ended()
+        self.close()
+
+    def close(self) -> None:
+        for session in self._sessions.values():
+            session.close()
+        self._sessions = {}
+
+    def _message(self) -> msgspec.Struct:
+        """About jobs and grants that are there, or are not any more, or never were."""
+        draw = self._draw
+        job, request = max(0, self._jobs + draw.randrange(-4, 2)), f"r{draw.randrange(9)}"
+        run = attach.Run(0, 0, b"", keys_of(job), draw.random() < 0.5)
+        states = bytes(draw.choices([0, 5, 7, 8], [9, 1, 1, 1], k=len(keys_of(job)) // 32))
+        grant = draw.choice(self._grants) if self._grants else attach.Grant(job, 1, b"")
+        match draw.randrange(9):
+            case 0:
+                return attach.Acquire(job, request, [run])
+            case 1 | 2:
+                self._jobs += 1
+                return attach.Fill(self._jobs, request, [msgspec.structs.replace(run, keys=keys_of(self._jobs))])
+            case 3 | 4:
+                return attach.Resolve(1, job, "store", 0, keys_of(job), draw.choice([0, 0, 5]))
+            case 5:
+                return attach.Resolve(1, grant.seq, "load", grant.grant, keys_of(grant.seq), 0)
+            case 6:
+                return attach.StoreDone(job, states, 1, 1)
+            case 7:
+                return attach.LoadDone(grant.seq, bytes(len(keys_of(grant.seq)) // 32), 1, 1)
+            case _:
+                return draw.choice([attach.Release(grant.grant), attach.Finish(request)])
+
+    def _send(self, session: Session, data: bytes) -> None:
         try:
             session.sock.sendall(data)
             self._drain(session)
-            if int.from_bytes(data[:PREFIX_BYTES], "little") != len(data) - PREFIX_BYTES:
-                # What follows would only be the rest of this frame.
-                self.close()
         except (OSError, LinkClosed):
             self.close()
-
-    def close(self) -> None:
-        for session in self._sessions:
-            session.close()
-        self._sessions = []
+        if int.from_bytes(data[:PREFIX_BYTES], "little") != len(data) - PREFIX_BYTES:
+            # What follows would only be the rest of this frame.
+            self.close()
 
     def _attach(self) -> None:
-        self._lives += 1
-        message = hello(engine=f"attacker-{self._lives}", fingerprint=b"x" * 32)
-        self._sessions = [Session(self._worker.socket, message)]
-        self._sessions.append(Session(self._worker.socket, scheduler_hello(message)))
+        plain = hello(engine="attacker", fingerprint=b"x" * 32)
+        for role, message in (("rank", plain), ("scheduler", scheduler_hello(plain))):
+            # Naming the session before says that its copies have ended; else their slots would stay doomed.
+            number, boot = self._before.get(role, (0, b""))
+            named = msgspec.structs.replace(message, previous=number, previous_boot=boot)
+            session = self._sessions[role] = Session(self._worker.socket, named)
+            self._before[role] = (session.welcome.session, session.welcome.boot_id)
 
     def _drain(self, session: Session) -> None:
         """Read what has come, so that this is not about peers that do not read."""
-        session.sock.setblocking(False)
         try:
-            if not session.sock.recv(1 << 20):
-                raise LinkClosed("ended by the worker")
-        except BlockingIOError:
+            while True:
+                answer = session.link.receive(0)
+                if isinstance(answer, attach.Grant) and answer.grant:
+                    self._grants.append(answer)
+        except LinkTimeout:
             pass
-        finally:
-            session.sock.setblocking(True)
 
 
-def mangled(draw: random.Random) -> bytes:
-    """A valid frame with a few bytes changed, cut, added or replaced by noise; sometimes left valid."""
-    keys = b"".join(key(draw.randrange(50)) for _ in range(draw.randrange(1, 9)))
-    run = attach.Run(draw.choice([0, 0, 0, 9]), 0, b"", keys)
-    job = draw.randrange(20)
-    states = bytes(draw.randrange(12) for _ in range(len(keys) // 32))
-    message = draw.choice(
-        [
-            attach.Acquire(1, "r", [run]),
-            attach.Fill(job, "r", [run]),
-            attach.Release(draw.randrange(30), draw.choice([b"", keys])),
-            attach.Finish("r"),
-            attach.Forget("test"),
-            attach.Resolve(1, job, draw.choice(["store", "load"]), draw.randrange(30), keys, draw.choice([0, 0, 5])),
-            attach.StoreDone(job, states, 1, 1),
-            attach.LoadDone(job, states, 1, 1),
-            attach.EngineCounters([("no-such-metric", "x", float(draw.choice([1, -1])))]),
-            hello(),
-        ]
-    )
-    frame = bytearray(encode(message, attach.MAX_FRAME))
-    match draw.randrange(5):
+ROLES = ("rank", "scheduler")
+RANK_KINDS = (attach.Resolve, attach.StoreDone, attach.LoadDone)
+
+
+def keys_of(job: int) -> bytes:
+    """The keys of a job: some of its own, some that other jobs have too."""
+    draw = random.Random(job)
+    return b"".join(key(draw.randrange(600)) for _ in range(draw.randrange(1, 9)))
+
+
+def mangled(draw: random.Random, frame: bytes) -> bytes:
+    """A frame with a few bytes changed, with another length, or replaced by noise."""
+    data = bytearray(frame)
+    match draw.randrange(3):
         case 0:
-            return bytes(frame)
-        case 1 | 2:
             for _ in range(draw.randrange(1, 4)):
-                frame[draw.randrange(PREFIX_BYTES, len(frame))] = draw.randrange(256)
-        case 3:
-            frame[draw.randrange(PREFIX_BYTES)] ^= 1 << draw.randrange(8)
-        case 4:
-            payload = bytes(draw.randrange(256) for _ in range(draw.randrange(1, 200)))
-            return framed(payload)
-    return bytes(frame)
+                data[draw.randrange(PREFIX_BYTES, len(data))] = draw.randrange(256)
+        case 1:
+            data[draw.randrange(PREFIX_BYTES)] ^= 1 << draw.randrange(8)
+        case 2:
+            return framed(draw.randbytes(draw.randrange(1, 200)))
+    return bytes(data)
