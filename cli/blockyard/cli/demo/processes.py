@@ -163,6 +163,14 @@ class Supervisor:
         self._processes.append(process)
         return process
 
+    def ended(self) -> list[ManagedProcess]:
+        """Children that ended by themselves with an error."""
+        return [process for process in self._processes if process.returncode()]
+
+    def survivors(self) -> list[int]:
+        """Processes that came from here and still live, whatever session they moved to."""
+        return process_table.marked(f"{MARK_VARIABLE}={self._token}")
+
     def close(self, grace_s: float = 10.0) -> None:
         """Ends the children, the last started first, then the watchdog. Calling it again does nothing."""
         atexit.unregister(self.close)

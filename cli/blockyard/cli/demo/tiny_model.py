@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -147,3 +148,7 @@ def _config(model: TinyModel) -> dict[str, Any]:
         "initializer_range": WEIGHT_STD,
         "use_cache": True,
     }
+
+
+if __name__ == "__main__":
+    write_model(Path(sys.argv[1]), TinyModel())

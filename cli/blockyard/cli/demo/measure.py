@@ -1,0 +1,85 @@
+"""Owns how one prompt's time to the first token is taken in each state of the caches. It never judges.
+
+The prompt is whole chunks and a tail shorter than a block: the engine's own prefix cache and the host tier then
+cover exactly the same tokens, and what is left to compute is the same in every row but the first.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from dataclasses import dataclass
+
+from blockyard.cli.demo.chat_client import Completion, Options
+from blockyard.cli.demo.engine import CHUNK_TOKENS, DemoEngine
+
+PROMPT_CHUNKS = 23
+TAIL_TOKENS = 24
+SHARED_TOKENS = PROMPT_CHUNKS * CHUNK_TOKENS
+ANSWER_TOKENS = 16
+RECOMPUTES = 3
+HITS = 5
+SEED = 20
+FIRST_LETTER, LETTERS = ord("a"), 26
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Several answers to the same prompt with the caches in one state."""
+
+    name: str
+    engine: str
+    what: str
+    answers: list[Completion]
+
+    @property
+    def ttft_s(self) -> float:
+        return statistics.median(self.ttft_samples_s)
+
+    @property
+    def ttft_samples_s(self) -> list[float]:
+        return [answer.first_token_s for answer in self.answers]
+
+    @property
+    def cached_tokens(self) -> int:
+        """Of the worst answer."""
+        return min(answer.cached_tokens for answer in self.answers)
+
+    def tokens_equal(self, reference: Row) -> bool:
+        """Whether every answer is the reference's, token by token."""
+        wanted = reference.answers[0].token_ids
+        return all(answer.token_ids == wanted for answer in self.answers)
+
+
+def prompt() -> list[int]:
+    """Noise, so that no two blocks are alike and attention has something to tell apart."""
+    source = random.Random(SEED)  # noqa: S311
+    return [FIRST_LETTER + source.randrange(LETTERS) for _ in range(SHARED_TOKENS + TAIL_TOKENS)]
+
+
+async def recompute(engine: DemoEngine) -> Row:
+    """Nothing is cached: all runs but the last have a cache salt of their own, which makes them another prompt.
+
+    The last has none, so that it is what the engine's own cache holds afterwards.
+    """
+    salts = [*(f"recompute-{number}" for number in range(1, RECOMPUTES)), None]
+    answers = [await _ask(engine, salt) for salt in salts]
+    return Row("recompute", engine.name, "recompute all", answers)
+
+
+async def prefix_hit(engine: DemoEngine) -> Row:
+    """The engine's own GPU cache has all but the tail."""
+    return Row("prefix_hit", engine.name, "its own GPU cache", [await _ask(engine) for _ in range(HITS)])
+
+
+async def host_hit(engine: DemoEngine, name: str, what: str) -> Row:
+    """The engine's own cache is empty each time; the worker's host pool has all but the tail."""
+    answers = []
+    for _ in range(HITS):
+        await engine.client.reset_prefix_cache()
+        answers.append(await _ask(engine))
+    return Row(name, engine.name, what, answers)
+
+
+async def _ask(engine: DemoEngine, salt: str | None = None) -> Completion:
+    return await engine.client.complete(prompt(), Options(max_tokens=ANSWER_TOKENS, cache_salt=salt))
