@@ -49,7 +49,7 @@ class Service:
         self._counters = Counters(Part.WORKER, strict=False)
         self._core = WorkerCore(settings, self._counters)
         self._health = Health()
-        self._shell = Shell(self._core, pool, self._counters)
+        self._shell = Shell(self._core, pool, self._counters, config.delta_interval)
         self._server = AttachServer(listener, pool.descriptors, self._shell)
         self._cluster = ClusterSide(
             config,

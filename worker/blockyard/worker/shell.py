@@ -19,7 +19,7 @@ from blockyard.worker.core.worker import WorkerCore
 from blockyard.worker.engine_numbers import EngineNumbers
 from blockyard.worker.pool import HostPool
 
-_TICK = 0.1
+_LONGEST_TICK = 0.1
 _SHORTEST_TICK = 0.001
 
 
@@ -32,10 +32,12 @@ class Publisher(Protocol):
 class Shell:
     """Give it events; it is its attach server's `Reports`. `connect` it before the first event."""
 
-    def __init__(self, core: WorkerCore, pool: HostPool, counters: Counters) -> None:
+    def __init__(self, core: WorkerCore, pool: HostPool, counters: Counters, delta_interval: float) -> None:
         self._core = core
         self._pool = pool
         self._counters = counters
+        # Deltas go out with ticks, which the core wants at least every _LONGEST_TICK.
+        self._pause = min(_LONGEST_TICK, delta_interval)
         self.numbers = EngineNumbers()
         self._events: deque[events.Event] = deque()
         self._busy = False
@@ -83,8 +85,8 @@ class Shell:
             self.feed(events.Tick())
             now = self._last_tick = time.monotonic()
             deadline = self._core.next_deadline()
-            pause = _TICK if deadline is None else min(_TICK, max(_SHORTEST_TICK, deadline - now))
-            await asyncio.sleep(pause)
+            due = self._pause if deadline is None else max(_SHORTEST_TICK, deadline - now)
+            await asyncio.sleep(min(self._pause, due))
 
     def progresses(self, within: float) -> bool:
         """The loop has run during the last `within` seconds."""
