@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -66,6 +67,12 @@ class AttachedEngine:
 
     def wait_verified(self) -> None:
         self.worker.wait_metric("checksum_backlog", 0)
+
+    def engine_metric(self, name: str) -> float:
+        """What this engine has told the worker of one of its own counters."""
+        text = self.worker.get("/metrics")[1]
+        found = re.findall(rf"^{name}\{{[^}}]*\}} (\S+)$", text, re.MULTILINE)
+        return sum(float(value) for value in found)
 
     def stored(self) -> int:
         """Chunks that the worker holds ready."""

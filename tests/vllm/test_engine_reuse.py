@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-from support.attached_engine import CHUNK, TOKENS, AttachedEngine, attached_engine, prompt
+from support.attached_engine import CHUNK, TOKENS, AttachedEngine, attached_engine, prompt, until
 from support.vllm_inproc import Generated, generate, running_engine
 from support.worker_process import WorkerProcess
 
@@ -92,3 +92,26 @@ def test_the_pool_turns_over_and_every_answer_stays_right(engine: AttachedEngine
     assert engine.worker.metric("evictions_total") > 0
     assert any(answer.num_cached_tokens == 0 for answer in again), "the pool holds fewer chunks than were stored"
     engine.check_idle_books()
+
+
+def test_the_engines_own_numbers_add_up_at_the_worker(engine: AttachedEngine) -> None:
+    name = "blockyard_engine_{}_tokens_total"
+    tokens = prompt(91, 1000)
+
+    def numbers() -> dict[str, float]:
+        return {what: engine.engine_metric(name.format(what)) for what in ("requested", "loaded", "computed", "hit")}
+
+    engine.ask(tokens)
+    engine.lose_gpu_cache()
+    before = numbers()
+    engine.ask(tokens)
+    engine.ask(prompt(92, 10))
+    until(lambda: numbers()["requested"] - before["requested"] == 1010, "both requests in the engine's numbers")
+    after = numbers()
+    assert {what: after[what] - before[what] for what in after} == {
+        "requested": 1010,
+        "loaded": 768,
+        "hit": 768,
+        "computed": 242,
+    }
+    assert engine.engine_metric("blockyard_engine_ttft_saved_seconds_total") > 0

@@ -4,6 +4,7 @@ Owns what vLLM's offloading lacks: asking the worker once per request, reporting
 and offering recomputed chunks for storing again. Must never raise because of the worker.
 """
 
+import time
 from typing import TYPE_CHECKING
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, KVConnectorTransferResults
@@ -15,10 +16,13 @@ from vllm.v1.kv_offload.base import OffloadKey
 from blockyard.engine.vllm.manager import BlockyardManager
 from blockyard.engine.vllm.rank import BlockyardRank
 from blockyard.engine.vllm.setup import prepare
-from blockyard.engine.vllm.specs import BlockyardWorkerMetadata
+from blockyard.engine.vllm.specs import BlockyardWorkerMetadata, FailedLoad
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+    from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.kv_cache_interface import KVCacheConfig
     from vllm.v1.outputs import KVConnectorOutput
     from vllm.v1.request import Request
@@ -67,22 +71,35 @@ class BlockyardConnector(OffloadingConnector):
         matched: tuple[int | None, bool] = super().get_num_new_matched_tokens(request, num_computed_tokens)
         return matched
 
+    def update_state_after_alloc(self, request: "Request", blocks: "KVCacheBlocks", num_external_tokens: int) -> None:
+        """The request has its GPU blocks: a load of `num_external_tokens` begins, or it is computed whole."""
+        status = self.scheduler._req_status.get(request.request_id)
+        gpu_hit = status.num_locally_computed_tokens if status is not None else 0
+        self._manager.allocated(request.request_id, gpu_hit, request.num_tokens, num_external_tokens)
+        super().update_state_after_alloc(request, blocks, num_external_tokens)
+
+    def build_connector_meta(self, scheduler_output: "SchedulerOutput") -> "KVConnectorMetadata":
+        """What the ranks are to do with this step."""
+        self._manager.accounting.rate.step_begins(time.monotonic(), scheduler_output.total_num_scheduled_tokens)
+        return super().build_connector_meta(scheduler_output)
+
     def update_connector_output(self, connector_output: "KVConnectorOutput") -> None:
         """Take the ranks' reports: failed loads first, so that their chunks are computed and offered again."""
+        self._manager.accounting.rate.step_ends(time.monotonic())
         meta = connector_output.kv_connector_worker_meta
         if isinstance(meta, BlockyardWorkerMetadata):
-            for job, keys in meta.failed_loads.items():
-                self._note_failed_load(job, keys)
+            for job, load in meta.failed_loads.items():
+                self._note_failed_load(job, load)
         super().update_connector_output(connector_output)
 
-    def _note_failed_load(self, job: int, keys: frozenset[OffloadKey]) -> None:
+    def _note_failed_load(self, job: int, load: FailedLoad) -> None:
         status = self.scheduler._jobs.get(job)
         if status is None:
             return
-        self._manager.forbid(status.req_id, keys)
+        self._manager.load_failed(status.req_id, load)
         request = self.scheduler._req_status.get(status.req_id)
         for group in request.group_states if request is not None else ():
-            first = next((i for i, key in enumerate(group.offload_keys) if key in keys), None)
+            first = next((i for i, key in enumerate(group.offload_keys) if key in load.keys), None)
             if first is not None:
                 group.next_stored_chunk_idx = min(group.next_stored_chunk_idx, first)
 
@@ -109,7 +126,7 @@ class BlockyardConnector(OffloadingConnector):
     def build_connector_worker_meta(self) -> OffloadingWorkerMetadata | None:
         """This rank's report of the step, with the keys of failed loads."""
         meta = super().build_connector_worker_meta()
-        failed = self._rank.take_failed_keys() if self._rank is not None else {}
+        failed = self._rank.take_failed_loads() if self._rank is not None else {}
         if meta is None or not failed:
             return meta
         return BlockyardWorkerMetadata(meta.completed_jobs, meta.transfer_stats, failed)

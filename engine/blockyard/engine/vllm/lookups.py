@@ -36,6 +36,27 @@ class Answered:
 
 
 @dataclass(slots=True)
+class Load:
+    """A load under way: tokens asked for beyond the GPU cache, tokens to be loaded, and when it began.
+
+    `first` is the request's first token to be loaded; `arrived` falls when chunks are reported as failed.
+    """
+
+    asked: int
+    hit: int
+    first: int
+    began: float
+    arrived: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.arrived = self.hit
+
+    def arrived_before(self, token: int) -> None:
+        """Nothing from this token of the request on has arrived."""
+        self.arrived = max(0, min(self.arrived, token - self.first))
+
+
+@dataclass(slots=True)
 class RequestState:
     """What the scheduler side remembers of one request."""
 
@@ -43,6 +64,9 @@ class RequestState:
     """vLLM's own growing list of the request's chunk keys, first chunk first."""
     asked: Asked | None = None
     answered: Answered | None = None
+    uncounted: bool = False
+    """Looked up, and not yet in the accounts."""
+    load: Load | None = None
     loading: list[Grant] = field(default_factory=list)
     """Grants whose load is under way."""
     forbidden: set[OffloadKey] = field(default_factory=set)

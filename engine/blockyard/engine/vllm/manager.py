@@ -23,12 +23,13 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from blockyard.common.identity import Fingerprint, Key, chunk_key
 from blockyard.common.messages.attach import MAX_KEYS, Run
-from blockyard.common.messages.states import KeyState
+from blockyard.common.messages.states import CopyState, KeyState
 from blockyard.engine.detached import Detached
 from blockyard.engine.scheduler_client import Grant, SchedulerClient
-from blockyard.engine.vllm.lookups import Answered, Asked, RequestState, all_missed
+from blockyard.engine.vllm.accounting import Accounting
+from blockyard.engine.vllm.lookups import Answered, Asked, Load, RequestState, all_missed
 from blockyard.engine.vllm.settings import EngineSettings
-from blockyard.engine.vllm.specs import ChunkSpec
+from blockyard.engine.vllm.specs import ChunkSpec, FailedLoad
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ class BlockyardManager(OffloadingManager):
         self._clock = clock
         self._requests: dict[str, RequestState] = {}
         self._jobs = 0
+        self._detachments: dict[str, int] = {}
+        self.accounting = Accounting(self._tell)
 
     # What the connector calls around vLLM's own lookup.
 
@@ -82,19 +85,47 @@ class BlockyardManager(OffloadingManager):
     def settle(self, request: str, hit_tokens: int) -> None:
         """vLLM has chosen: without a hit, nothing stays pinned for the request."""
         state = self._requests.get(request)
-        if state is not None and hit_tokens == 0:
+        if state is None:
+            return
+        state.uncounted = True
+        if hit_tokens == 0:
             self._drop_answer(state)
 
-    def forbid(self, request: str, keys: Collection[OffloadKey]) -> None:
-        """These keys failed to load for this request: do not offer them to it again."""
-        self._requests.setdefault(request, RequestState()).forbidden.update(keys)
+    def allocated(self, request: str, gpu_hit: int, tokens: int, hit_tokens: int) -> None:
+        """The request has GPU blocks: of its `tokens`, `gpu_hit` were there and the next `hit_tokens` are loaded.
+
+        vLLM says so once more when a load has ended; only what follows a lookup is counted.
+        """
+        state = self._requests.get(request)
+        asked = tokens - gpu_hit
+        if state is None or not state.uncounted or asked <= 0:
+            return
+        state.uncounted = False
+        if hit_tokens:
+            state.load = Load(asked, hit_tokens, gpu_hit, self._clock())
+        else:
+            self.accounting.computed_all(asked)
+
+    def load_failed(self, request: str, load: FailedLoad) -> None:
+        """These keys did not arrive: do not offer them to this request again, or it would load for ever."""
+        state = self._requests.setdefault(request, RequestState())
+        state.forbidden.update(load.keys)
+        if state.load is not None:
+            first = next((i for i, key in enumerate(state.chain) if key in load.keys), 0)
+            state.load.arrived_before(first * self._chunk_tokens)
+        self._tell("blockyard_engine_load_failures_total", load.reason, 1)
+        if load.reason == CopyState.CORRUPT.label:
+            self._tell("blockyard_engine_verify_mismatches_total", "", 1)
 
     def _ask(
         self, request: str, state: RequestState, first_chunk: int, wanted: tuple[OffloadKey, ...], now: float
     ) -> None:
         assert self._client is not None
         run = self._run(state, first_chunk, wanted)
-        since = state.asked.since if state.asked is not None else now
+        since = now
+        if state.asked is not None:
+            since = state.asked.since
+            self._client.abandon(state.asked.seq)
         seq = self._client.acquire(request, [run])
         state.asked = Asked(seq, wanted, since) if seq is not None else None
 
@@ -168,6 +199,9 @@ class BlockyardManager(OffloadingManager):
         state = self._requests.get(req_context.req_id)
         if state is None or self._client is None:
             return
+        if state.load is not None:
+            load, state.load = state.load, None
+            self.accounting.load_ended(load.asked, load.hit, load.arrived, self._clock() - load.began)
         for grant in state.loading:
             self._client.release(grant)
         state.loading.clear()
@@ -193,19 +227,28 @@ class BlockyardManager(OffloadingManager):
         state = self._requests.pop(req_context.req_id, None)
         if state is None or self._client is None:
             return
+        if state.asked is not None:
+            self._client.abandon(state.asked.seq)
         if state.answered is not None or state.asked is not None or state.loading:
             self._client.finish(req_context.req_id)
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         """Once per step: what was gathered goes out."""
-        if self._client is not None:
-            self._client.flush()
+        if self._client is None:
+            return
+        for reason, times in self._client.detachments.items():
+            new = times - self._detachments.get(reason, 0)
+            if new:
+                self._client.count("blockyard_engine_detaches_total", reason, new)
+                self._detachments[reason] = times
+        self._client.flush()
 
     def reset_cache(self) -> None:
         """The operator says that stored bytes are no longer what the engine would compute."""
-        for state in self._requests.values():
-            state.answered = state.asked = None
-            state.loading.clear()
+        for request, state in self._requests.items():
+            if self._client is not None and state.asked is not None:
+                self._client.abandon(state.asked.seq)
+            self._requests[request] = RequestState(chain=state.chain)
         if self._client is not None:
             self._client.forget("cache reset")
 
@@ -213,6 +256,10 @@ class BlockyardManager(OffloadingManager):
         """End the session; bounded."""
         if self._client is not None:
             self._client.close(timeout=1.0)
+
+    def _tell(self, name: str, label: str, amount: float) -> None:
+        if self._client is not None:
+            self._client.count(name, label, amount)
 
     def _next_job(self) -> int:
         self._jobs += 1

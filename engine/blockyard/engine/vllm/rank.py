@@ -12,20 +12,19 @@ from vllm.v1.kv_offload.base import (
     GPULoadStoreSpec,
     LoadStoreSpec,
     OffloadingWorker,
-    OffloadKey,
     TransferResult,
 )
 from vllm.v1.kv_offload.config import OffloadingConfig
 
 from blockyard.common.messages.attach import GroupShape
 from blockyard.common.messages.states import CopyState
-from blockyard.engine.copies.base import DeviceCopier, GroupPages, PagedTensor
+from blockyard.engine.copies.base import DeviceCopier, GroupPages, LayoutRefused, PagedTensor
 from blockyard.engine.copies.cpu import CpuCopier
 from blockyard.engine.copies.cuda import CudaCopier
 from blockyard.engine.jobs import BlockRange, CopyJob, CopyKind, CopyResult
 from blockyard.engine.rank_client import RankClient
 from blockyard.engine.vllm.setup import EngineSetup
-from blockyard.engine.vllm.specs import ChunkSpec
+from blockyard.engine.vllm.specs import ChunkSpec, FailedLoad
 
 logger = logging.getLogger(__name__)
 
@@ -44,11 +43,16 @@ class BlockyardRank(OffloadingWorker):
         self._jobs: dict[int, tuple[int, ChunkSpec, list[BlockRange]]] = {}
         self._done: list[TransferResult] = []
         self._failed_blocks: set[int] = set()
-        self._failed_keys: dict[int, frozenset[OffloadKey]] = {}
+        self._failed_loads: dict[int, FailedLoad] = {}
         self._client = None if setup.detached else self._start(setup, config, kv_caches)
 
-    def _start(self, setup: EngineSetup, config: OffloadingConfig, kv_caches: CanonicalKVCaches) -> RankClient:
+    def _start(self, setup: EngineSetup, config: OffloadingConfig, kv_caches: CanonicalKVCaches) -> RankClient | None:
         pages = _group_pages(kv_caches, config.groups[0].group_id, self._blocks_per_chunk)
+        try:
+            copier = _copier(pages)
+        except LayoutRefused as error:
+            logger.warning("Blockyard: serving detached, without Blockyard: layout: %s", error)
+            return None
         shape = GroupShape(pages.group, config.groups[0].tokens_per_block * self._blocks_per_chunk, pages.area_bytes)
         client = RankClient(
             setup.settings.socket,
@@ -56,7 +60,7 @@ class BlockyardRank(OffloadingWorker):
             rank=config.parallel.rank,
             local_ranks=config.parallel.world_size,
             shapes=[shape],
-            copier=_copier(pages),
+            copier=copier,
             verify=setup.settings.verify_host,
         )
         client.start()
@@ -107,9 +111,9 @@ class BlockyardRank(OffloadingWorker):
         failed, self._failed_blocks = self._failed_blocks, set()
         return failed
 
-    def take_failed_keys(self) -> dict[int, frozenset[OffloadKey]]:
-        """Keys of ended loads that did not arrive, by vLLM's job id."""
-        failed, self._failed_keys = self._failed_keys, {}
+    def take_failed_loads(self) -> dict[int, FailedLoad]:
+        """Ended loads of which something did not arrive, by vLLM's job id."""
+        failed, self._failed_loads = self._failed_loads, {}
         return failed
 
     def _collect(self) -> None:
@@ -130,13 +134,14 @@ class BlockyardRank(OffloadingWorker):
         if result.kind == "load":
             lost = [i for i, state in enumerate(result.states) if state is not CopyState.OK]
             if lost:
-                self._failed_keys[job_id] = frozenset(spec.offload_keys[i] for i in lost)
+                reason = result.states[lost[0]].label
+                self._failed_loads[job_id] = FailedLoad(frozenset(spec.offload_keys[i] for i in lost), reason)
                 self._failed_blocks.update(block for i in lost for block in blocks[i].block_ids)
                 logger.warning(
                     "Blockyard: %d of %d chunks did not load (%s); they are computed instead",
                     len(lost),
                     len(result.states),
-                    result.states[lost[0]].label,
+                    reason,
                 )
         self._done.append(TransferResult(job_id, True, result.copied, result.seconds))
 
@@ -150,9 +155,12 @@ def _group_pages(kv_caches: CanonicalKVCaches, group: int, blocks_per_chunk: int
 
 
 def _copier(pages: GroupPages) -> DeviceCopier:
-    if pages.tensors[0].tensor.device.type == "cuda":
+    device = pages.tensors[0].tensor.device.type
+    if device == "cuda":
         return CudaCopier([pages])
-    return CpuCopier([pages])
+    if device == "cpu":
+        return CpuCopier([pages])
+    raise LayoutRefused(f"KV cache on a {device} device; cuda and cpu are supported")
 
 
 def _blocks_of_chunks(gpu: GPULoadStoreSpec, chunks: int, blocks_per_chunk: int, group: int) -> list[BlockRange]:

@@ -73,7 +73,7 @@ def _blocks_per_chunk(cache: "KVCacheConfig", chunk_tokens: int) -> int:
 
 def _say(setup: EngineSetup) -> None:
     logger.info("Blockyard: a failed load is computed instead (kv_load_failure_policy is set to recompute)")
-    logger.info("Blockyard: world %s of %s", setup.world.digest.hex()[:16], setup.identity.model)
+    logger.info("Blockyard: world %s of %s", setup.world.digest.hex(), setup.identity.model)
     if setup.world.private:
         logger.warning("Blockyard: this engine shares no blocks with others: %s", setup.world.private)
     if setup.detached:

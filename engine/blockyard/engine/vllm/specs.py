@@ -22,11 +22,23 @@ class ChunkSpec(LoadStoreSpec):
     offload_keys: tuple[OffloadKey, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class FailedLoad:
+    """Keys of a load that did not arrive, and the bounded word for why the first of them did not."""
+
+    keys: frozenset[OffloadKey]
+    reason: str
+
+    def joined(self, other: "FailedLoad") -> "FailedLoad":
+        """The same load as two ranks saw it."""
+        return FailedLoad(self.keys | other.keys, self.reason)
+
+
 @dataclass
 class BlockyardWorkerMetadata(OffloadingWorkerMetadata):
-    """A rank's report of one step. `failed_loads`: vLLM job id → keys that did not arrive, after their copies ended."""
+    """A rank's report of one step. `failed_loads`: by vLLM's job id, given once its copies have ended."""
 
-    failed_loads: dict[int, frozenset[OffloadKey]] = field(default_factory=dict)
+    failed_loads: dict[int, FailedLoad] = field(default_factory=dict)
 
     def aggregate(self, other: KVConnectorWorkerMetadata) -> "BlockyardWorkerMetadata":
         """Join two ranks' reports; a key is failed when any rank failed it."""
@@ -34,8 +46,8 @@ class BlockyardWorkerMetadata(OffloadingWorkerMetadata):
         base = OffloadingWorkerMetadata.aggregate(self, other)
         failed = dict(self.failed_loads)
         if isinstance(other, BlockyardWorkerMetadata):
-            for job, keys in other.failed_loads.items():
-                failed[job] = failed.get(job, frozenset()) | keys
+            for job, load in other.failed_loads.items():
+                failed[job] = failed[job].joined(load) if job in failed else load
         return BlockyardWorkerMetadata(
             completed_jobs=base.completed_jobs, transfer_stats=base.transfer_stats, failed_loads=failed
         )
