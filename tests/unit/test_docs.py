@@ -6,6 +6,7 @@ Also keeps out of the repository what belongs to one machine: its paths and its 
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shlex
@@ -146,6 +147,15 @@ def test_metrics_that_pages_name_exist() -> None:
     for page in PAGES:
         for name in re.findall(r"blockyard_(?:worker|leader|engine)_\w+", page.read_text(encoding="utf-8")):
             assert name in TABLE, f"{page.name}: {name}"
+
+
+def test_the_readme_shows_every_setting_of_the_connector() -> None:
+    source = (ROOT / "engine/blockyard/engine/vllm/settings.py").read_text(encoding="utf-8")
+    (ours,) = re.findall(r"^OURS = (\{.*?\})", source, re.MULTILINE | re.DOTALL)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert set(rows(readme)) >= ast.literal_eval(ours)
+    (given,) = re.findall(r"--kv-transfer-config '(.*?)'", readme, re.DOTALL)
+    assert set(json.loads(given)["kv_connector_extra_config"]) <= ast.literal_eval(ours)
 
 
 # Links and commands.
