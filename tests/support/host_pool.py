@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from blockyard.common.slot_table import SlotRecord, SlotState, read_header, read_record
@@ -30,10 +31,13 @@ class OpenedPool:
         for mapped in self._maps.values():
             mapped.close()
 
+    def records(self) -> Iterator[SlotRecord]:
+        """Records of all slots."""
+        return (read_record(self._words, slot) for slot in range(read_header(self._words).slots))
+
     def ready(self) -> list[SlotRecord]:
         """Records of the slots that hold a chunk anyone may load."""
-        records = (read_record(self._words, slot) for slot in range(read_header(self._words).slots))
-        return [record for record in records if record.state is SlotState.READY]
+        return [record for record in self.records() if record.state is SlotState.READY]
 
     def checked(self) -> bool:
         """Whether every ready slot's checksums stand."""
