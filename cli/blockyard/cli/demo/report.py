@@ -10,7 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from blockyard.cli.demo import engine, measure
@@ -34,7 +36,7 @@ def show(console: Console, findings: Findings) -> None:
         console.print(_leader_table(view))
     problems = findings.problems()
     for line in problems:
-        console.print(f"[red]✗[/] {line}", highlight=False, markup=True)
+        console.print(f"[red]✗[/] {escape(line)}", highlight=False)
     if not problems:
         console.print("[green]✓[/] everything held", highlight=False)
 
@@ -59,12 +61,23 @@ def write(path: Path, findings: Findings, seconds: float) -> None:
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
+def _table(title: str, *columns: str) -> Table:
+    """Columns whose heading ends in a blank hold numbers."""
+    table = Table(
+        title=f"\n{title}",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    for column in columns:
+        table.add_column(column.strip(), justify="right" if column.endswith(" ") else "left", no_wrap=True)
+    return table
+
+
 def _chat_table(findings: Findings) -> Table:
-    table = Table(title="A chat that moves between two engines", title_justify="left")
-    for heading in ("turn", "engine"):
-        table.add_column(heading)
-    for heading in ("prompt tokens", "cached", "TTFT"):
-        table.add_column(heading, justify="right")
+    table = _table("A chat that moves between two engines", "turn", "engine", "prompt tokens ", "cached ", "TTFT ")
     for number, turn in enumerate(findings.turns, 1):
         answer = turn.answer
         ttft = _milliseconds(answer.first_token_s)
@@ -73,19 +86,14 @@ def _chat_table(findings: Findings) -> Table:
 
 
 def _rows_table(findings: Findings) -> Table:
-    tokens = findings.rows[0].answers[0].prompt_tokens
-    table = Table(title=f"One prompt of {tokens} tokens", title_justify="left")
-    table.add_column("where its KV cache came from")
-    table.add_column("engine")
-    for heading in ("TTFT (median)", "best – worst", "of", "cached", "same tokens"):
-        table.add_column(heading, justify="right")
+    title = f"One prompt of {findings.rows[0].answers[0].prompt_tokens} tokens; medians of so many runs"
+    table = _table(title, "KV cache", "engine", "TTFT ", "runs ", "best–worst ", "cached ", "tokens")
     for row in findings.rows:
         samples = row.ttft_samples_s
-        spread = f"{1000 * min(samples):.0f} – {1000 * max(samples):.0f} ms"
-        same = "reference" if row.name == REFERENCE else "yes" if findings.tokens_equal(row) else "no"
-        table.add_row(
-            row.what, row.engine, _milliseconds(row.ttft_s), spread, str(len(samples)), str(row.cached_tokens), same
-        )
+        spread = f"{1000 * min(samples):.0f}–{1000 * max(samples):.0f}"
+        same = "reference" if row.name == REFERENCE else "equal" if findings.tokens_equal(row) else "differ"
+        ttft, runs = _milliseconds(row.ttft_s), str(len(samples))
+        table.add_row(row.what, row.engine, ttft, runs, spread, str(row.cached_tokens), same)
     return table
 
 
@@ -101,14 +109,13 @@ def _ratios_line(findings: Findings) -> str:
 
 
 def _leader_table(view: LeaderView) -> Table:
-    table = Table(title=f"What the leader knows ({view.moment})", title_justify="left")
-    for heading in ("node", "state", "engines", "host pool", "chunks", "of this prompt"):
-        table.add_column(heading)
+    title = f"What the leader knows, {view.moment}"
+    table = _table(title, "node", "state", "engines", "host pool", "chunks ", "of this prompt")
     matched = {match.node: match.host_chunks for match in view.match}
     for worker in view.workers:
         engines = ", ".join(sorted(engine["engine"] for engine in worker["engines"]))
         used = f"{worker['used_bytes'] / MIB:.0f} of {worker['pool_bytes'] / MIB:.0f} MiB"
-        held = f"{matched.get(worker['node'], 0)} of {measure.PROMPT_CHUNKS} chunks"
+        held = f"{matched.get(worker['node'], 0)} of {measure.PROMPT_CHUNKS}"
         table.add_row(worker["node"], worker["state"], engines, used, str(worker["keys"]), held)
     return table
 
@@ -152,6 +159,7 @@ def _settings() -> dict[str, Any]:
         "chunk_tokens": engine.CHUNK_TOKENS,
         "block_size": engine.BLOCK_SIZE,
         "gpu_blocks": engine.GPU_BLOCKS,
+        "acquire_deadline_ms": engine.ACQUIRE_DEADLINE_MS,
         "dtype": engine.DTYPE,
         "host_pool": HOST_POOL,
         "environment": ENVIRONMENT,

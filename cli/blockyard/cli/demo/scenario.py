@@ -32,7 +32,7 @@ async def play(cluster: DemoCluster, stages: Stages, findings: Findings) -> None
         with stages.stage(f"one prompt of {len(measure.prompt())} tokens, on each engine"):
             findings.rows.append(await measure.recompute(first))
             findings.rows.append(await measure.prefix_hit(first))
-            findings.rows.append(await measure.host_hit(first, "host_hit", "host pool, after a cache reset"))
+            findings.rows.append(await measure.host_hit(first, "host_hit", "host pool, cache reset"))
             findings.rows.append(
                 await measure.host_hit(second, "host_hit_other_engine", f"host pool, stored by {first.name}")
             )
@@ -46,9 +46,7 @@ async def play(cluster: DemoCluster, stages: Stages, findings: Findings) -> None
             findings.leader.append(await _ask_leader(leader, f"{first.name} killed", keys, {second.name}))
         await cluster.start_engine(first, stages)
         with stages.stage(f"the prompt on the restarted {first.name}"):
-            findings.rows.append(
-                await measure.host_hit(first, "host_hit_after_kill", "host pool, after kill -9 and restart")
-            )
+            findings.rows.append(await measure.host_hit(first, "host_hit_after_kill", "host pool, after kill -9"))
 
 
 async def _ask_leader(leader: LeaderClient, moment: str, keys: list[Key], alive: set[str]) -> LeaderView:
