@@ -81,9 +81,11 @@ class JobQueue:
             self._results.append(result)
             self._changed.notify_all()
 
-    def take_results(self) -> list[CopyResult]:
-        """Results since the last call."""
+    def take_results(self, timeout: float) -> list[CopyResult]:
+        """Results since the last call; waits up to `timeout` seconds for one if a job is under way."""
         with self._changed:
+            if timeout > 0:
+                self._changed.wait_for(lambda: self._results or not self._busy(), timeout)
             results, self._results = self._results, []
             return results
 
@@ -130,6 +132,9 @@ class JobQueue:
             self.stopping = True
             self.cut = True
             self._changed.notify_all()
+
+    def _busy(self) -> bool:
+        return self._running is not None or bool(self._loads or self._stores)
 
     def _end(self, job: CopyJob, state: CopyState) -> None:
         self._results.append(CopyResult(job.job, job.kind, [state] * len(job.keys)))

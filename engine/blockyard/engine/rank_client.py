@@ -99,9 +99,9 @@ class RankClient:
         else:
             self._queue.refuse(job, CopyState.COPY_ERROR)
 
-    def finished(self) -> list[CopyResult]:
-        """Results since the last call; never waits."""
-        return self._queue.take_results()
+    def finished(self, timeout: float = 0.0) -> list[CopyResult]:
+        """Results since the last call; waits only if told to, up to `timeout` seconds, while a job is under way."""
+        return self._queue.take_results(timeout)
 
     def wait(self, jobs: set[int], timeout: float) -> bool:
         """True once nothing of these jobs is in flight (results still come by `finished`).

@@ -7,13 +7,14 @@ flat: the metric's name, then its label values in the table's order. It is check
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from blockyard.common.metrics.spec import Kind, Metric, Part
 from blockyard.common.metrics.table import TABLE
 
 Key = tuple[str, ...]
 Cells = tuple[float, ...]
+Adder = Callable[[float], None]
 
 
 class UnknownMetric(ValueError):
@@ -46,6 +47,25 @@ class Counters:
             self._refuse(f"{name}: a counter never falls; got {value}")
             return
         self._values[key] = self._values.get(key, 0) + value
+
+    def adder(self, name: str, **labels: str) -> Adder:
+        """`add` to one series with its name and labels checked once, for what is counted with every message.
+
+        The series is shown from its first addition on. What the table does not declare is refused now, and then
+        each time.
+        """
+        key = self._key(name, labels, Kind.COUNTER)
+        if key is None:
+            return lambda value: self._refuse(f"{name}: not a series of this part")
+        values = self._values
+
+        def add(value: float) -> None:
+            if value < 0:
+                self._refuse(f"{name}: a counter never falls; got {value}")
+            else:
+                values[key] = values.get(key, 0) + value
+
+        return add
 
     def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge."""

@@ -44,8 +44,7 @@ def _section(part: Part) -> str:
 
 def _row(metric: Metric) -> str:
     labels = "<br>".join(
-        f"`{label.name}`: {', '.join(label.values) if label.values else 'free text'}"
-        for label in metric.labels
+        f"`{label.name}`: {', '.join(label.values) if label.values else 'free text'}" for label in metric.labels
     )
     return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} |"
 

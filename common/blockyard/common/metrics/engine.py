@@ -6,10 +6,11 @@ channel carries.
 
 from __future__ import annotations
 
-from blockyard.common.messages.states import CopyState
+from blockyard.common.messages.states import CopyState, KeyState
 from blockyard.common.metrics.spec import Equality, Kind, Label, Metric, Part
 
 LOAD_FAIL_REASON = Label("reason", tuple(state.label for state in CopyState if state is not CopyState.OK))
+UNANSWERED_REASON = Label("reason", (KeyState.DEADLINE.label, KeyState.DISABLED.label))
 DETACH_REASON = Label(
     "reason", ("no-worker", "version", "cluster", "fingerprint", "size", "layout", "timeout", "refused")
 )
@@ -25,6 +26,11 @@ def _counter(name: str, meaning: str, *labels: Label) -> Metric:
 METRICS: tuple[Metric, ...] = (
     _counter("requested_tokens_total", "Prompt tokens, not in the GPU cache, of requests that are settled."),
     _counter("hit_tokens_total", "Of these, tokens that the worker had ready."),
+    _counter(
+        "unanswered_tokens_total",
+        "Tokens taken for missing without the worker's answer: none in time, or no worker.",
+        UNANSWERED_REASON,
+    ),
     _counter("loaded_tokens_total", "Of these, tokens whose load ended well and that were not computed."),
     _counter("computed_tokens_total", "Of these, tokens that the engine computed."),
     _counter("ttft_saved_seconds_total", "Estimated time to first token saved: compute time less load time."),

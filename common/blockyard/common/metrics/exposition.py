@@ -54,9 +54,7 @@ class Metrics(Collector):
         self.choose = self.counters.choose
         self.observe = self.counters.observe
         if self.part is not Part.ENGINE:
-            self.set(
-                f"blockyard_{self.part}_build_info", 1, version=_version(), python=platform.python_version()
-            )
+            self.set(f"blockyard_{self.part}_build_info", 1, version=_version(), python=platform.python_version())
         registry.register(self)
 
     def before_scrape(self, refresh: Callable[[], None]) -> None:
@@ -78,10 +76,7 @@ class Metrics(Collector):
         if self._engines is not None:
             yield from _families(
                 Part.ENGINE,
-                [
-                    ((*self._identity, name), dict(counted.rows()))
-                    for name, counted in self._engines.engines()
-                ],
+                [((*self._identity, name), dict(counted.rows())) for name, counted in self._engines.engines()],
             )
 
 

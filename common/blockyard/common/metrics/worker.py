@@ -83,9 +83,7 @@ FILLS = (
 )
 
 LOADS = (
-    _counter(
-        "loads_refused_total", "Areas (a rank's share of a chunk) not given for a load.", LOAD_REFUSED_REASON
-    ),
+    _counter("loads_refused_total", "Areas (a rank's share of a chunk) not given for a load.", LOAD_REFUSED_REASON),
     _counter("loads_resolved_total", "Areas given to a rank for a load."),
     _counter("loads_completed_total", "Areas whose load ended well."),
     _counter("loads_failed_total", "Areas whose load ended otherwise.", LOAD_FAIL_REASON),

@@ -7,7 +7,7 @@ and offering recomputed chunks for storing again. Must never raise because of th
 import time
 from typing import TYPE_CHECKING
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, KVConnectorTransferResults
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import OffloadingConnectorScheduler
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
@@ -16,7 +16,7 @@ from vllm.v1.kv_offload.base import OffloadKey
 from blockyard.engine.vllm.manager import BlockyardManager
 from blockyard.engine.vllm.rank import BlockyardRank
 from blockyard.engine.vllm.setup import prepare
-from blockyard.engine.vllm.specs import BlockyardWorkerMetadata, FailedLoad
+from blockyard.engine.vllm.specs import BlockyardConnectorMetadata, BlockyardWorkerMetadata, FailedLoad
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -33,7 +33,6 @@ class BlockyardConnector(OffloadingConnector):
 
     def __init__(self, vllm_config: "VllmConfig", role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
         self._setup = prepare(vllm_config, kv_cache_config)
-        self._groups = len(kv_cache_config.kv_cache_groups)
         super().__init__(vllm_config, role, kv_cache_config)
 
     # Scheduler process.
@@ -80,8 +79,10 @@ class BlockyardConnector(OffloadingConnector):
 
     def build_connector_meta(self, scheduler_output: "SchedulerOutput") -> "KVConnectorMetadata":
         """What the ranks are to do with this step."""
-        self._manager.accounting.rate.step_begins(time.monotonic(), scheduler_output.total_num_scheduled_tokens)
-        return super().build_connector_meta(scheduler_output)
+        tokens = scheduler_output.total_num_scheduled_tokens
+        self._manager.accounting.rate.step_begins(time.monotonic(), tokens)
+        meta = super().build_connector_meta(scheduler_output)
+        return BlockyardConnectorMetadata(meta.load_jobs, meta.store_jobs, meta.jobs_to_flush, idle=tokens == 0)
 
     def update_connector_output(self, connector_output: "KVConnectorOutput") -> None:
         """Take the ranks' reports: failed loads first, so that their chunks are computed and offered again."""
@@ -110,18 +111,17 @@ class BlockyardConnector(OffloadingConnector):
         worker = self.connector_worker.worker if self.connector_worker is not None else None
         return worker if isinstance(worker, BlockyardRank) else None
 
-    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
-        """Finished transfers; with several KV cache groups a failed load is named by its request."""
-        results = super().get_transfer_results(finished_req_ids)
-        if self._rank is not None and self._groups > 1:
-            results.failed_recving = self._rank.take_failed_requests()
-        return results
+    def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str], set[str]]:
+        """Requests whose transfers have ended; a step without computation leaves the loads some time first."""
+        meta = self._connector_metadata
+        if self._rank is not None and isinstance(meta, BlockyardConnectorMetadata) and meta.idle:
+            self._rank.idle_step()
+        finished: tuple[set[str], set[str]] = super().get_finished(finished_req_ids)
+        return finished
 
     def get_block_ids_with_load_errors(self) -> set[int]:
-        """GPU blocks that a finished load did not fill, with one KV cache group."""
-        if self._rank is None or self._groups > 1:
-            return set()
-        return self._rank.take_failed_blocks()
+        """GPU blocks that a finished load did not fill: vLLM computes from the first of them on."""
+        return self._rank.take_failed_blocks() if self._rank is not None else set()
 
     def build_connector_worker_meta(self) -> OffloadingWorkerMetadata | None:
         """This rank's report of the step, with the keys of failed loads."""

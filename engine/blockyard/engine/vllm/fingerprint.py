@@ -63,7 +63,9 @@ def _add_weights(fields: dict[str, str], unknown: list[str], config: "VllmConfig
     else:
         digest = model.hf_config._commit_hash
     fields["weights"] = str(digest)
-    if digest is None or model.model_weights:
+    if model.model_weights:
+        unknown.append(f"the weights come from {model.model_weights!r}, which is not looked into")
+    elif digest is None:
         unknown.append(f"the weights of {model.model!r} have no identity (no weight file, no hub commit)")
     if config.lora_config is not None:
         unknown.append("LoRA adapters are known to block hashes by name only")

@@ -108,14 +108,16 @@ class BlockyardManager(OffloadingManager):
 
     def load_failed(self, request: str, load: FailedLoad) -> None:
         """These keys did not arrive: do not offer them to this request again, or it would load for ever."""
-        state = self._requests.setdefault(request, RequestState())
+        self._tell("blockyard_engine_load_failures_total", load.reason, 1)
+        if load.reason == CopyState.CORRUPT.label:
+            self._tell("blockyard_engine_verify_mismatches_total", "", 1)
+        state = self._requests.get(request)
+        if state is None:
+            return
         state.forbidden.update(load.keys)
         if state.load is not None:
             first = next((i for i, key in enumerate(state.chain) if key in load.keys), 0)
             state.load.arrived_before(first * self._chunk_tokens)
-        self._tell("blockyard_engine_load_failures_total", load.reason, 1)
-        if load.reason == CopyState.CORRUPT.label:
-            self._tell("blockyard_engine_verify_mismatches_total", "", 1)
 
     def _ask(
         self, request: str, state: RequestState, first_chunk: int, wanted: tuple[OffloadKey, ...], now: float
@@ -144,9 +146,6 @@ class BlockyardManager(OffloadingManager):
                 return False
             client.abandon(asked.seq)
             return self._answer_miss(state, wanted, KeyState.DEADLINE)
-        if len(grant.states) != len(asked.keys):
-            client.release(grant)
-            return self._answer_miss(state, wanted, KeyState.CORRUPT)
         answered = state.take_answer(grant, now, client.pin_ttl * PIN_MARGIN)
         for key in state.forbidden:
             if key in answered.states:
@@ -155,6 +154,7 @@ class BlockyardManager(OffloadingManager):
 
     def _answer_miss(self, state: RequestState, wanted: tuple[OffloadKey, ...], reason: KeyState) -> bool:
         state.asked = None
+        self._tell("blockyard_engine_unanswered_tokens_total", reason.label, len(wanted) * self._chunk_tokens)
         state.answered = all_missed(wanted, reason, self._clock() + self._settings.acquire_deadline)
         return True
 

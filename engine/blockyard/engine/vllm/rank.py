@@ -33,6 +33,11 @@ FLUSH_PATIENCE = 0.1
 
 FLUSH_POLL = 0.0005
 
+LONGEST_PATIENCE = 10.0
+
+IDLE_PATIENCE = 0.005
+"""Seconds that a step without computation may wait for a load: what a new request may wait for its turn."""
+
 
 class BlockyardRank(OffloadingWorker):
     """One rank's transfers."""
@@ -41,6 +46,7 @@ class BlockyardRank(OffloadingWorker):
         self._blocks_per_chunk = config.cache.blocks_per_chunk
         self._group = config.groups[0].group_id
         self._jobs: dict[int, tuple[int, ChunkSpec, list[BlockRange]]] = {}
+        self._loads = 0
         self._done: list[TransferResult] = []
         self._failed_blocks: set[int] = set()
         self._failed_loads: dict[int, FailedLoad] = {}
@@ -77,8 +83,17 @@ class BlockyardRank(OffloadingWorker):
     def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
         """Begin a load; blocks that do not arrive are named by `take_failed_blocks` when it has ended."""
         assert isinstance(src_spec, ChunkSpec)
+        self._loads += 1
         self._submit("load", job_id, src_spec, dst_spec)
         return True
+
+    def idle_step(self) -> None:
+        """The step that ends computes nothing: give the copies the time that vLLM would spend on asking again.
+
+        Only loads are worth it: a request waits for them.
+        """
+        if self._loads:
+            self._collect(IDLE_PATIENCE)
 
     def get_finished(self) -> list[TransferResult]:
         """Transfers that have ended since the last call."""
@@ -96,8 +111,11 @@ class BlockyardRank(OffloadingWorker):
             self._collect()
             ours &= self._jobs.keys()
             time.sleep(FLUSH_POLL)
-        while ours and not self._client.wait(ours, FLUSH_PATIENCE):
-            logger.warning("Blockyard: still waiting for %d running copies before their blocks are reused", len(ours))
+        patience = FLUSH_PATIENCE
+        # Without end on purpose: a block given away under a running copy would be a wrong answer.
+        while ours and not self._client.wait(ours, patience):
+            patience = min(2 * patience, LONGEST_PATIENCE)
+            logger.warning("Blockyard: a copy of %d jobs still runs; their blocks must not be reused yet", len(ours))
 
     def shutdown(self) -> None:
         """End the session; bounded."""
@@ -116,8 +134,8 @@ class BlockyardRank(OffloadingWorker):
         failed, self._failed_loads = self._failed_loads, {}
         return failed
 
-    def _collect(self) -> None:
-        for result in self._client.finished() if self._client is not None else ():
+    def _collect(self, timeout: float = 0.0) -> None:
+        for result in self._client.finished(timeout) if self._client is not None else ():
             self._take(result)
 
     def _submit(self, kind: CopyKind, job_id: int, spec: ChunkSpec, gpu: GPULoadStoreSpec) -> None:
@@ -132,6 +150,7 @@ class BlockyardRank(OffloadingWorker):
     def _take(self, result: CopyResult) -> None:
         job_id, spec, blocks = self._jobs.pop(result.job)
         if result.kind == "load":
+            self._loads -= 1
             lost = [i for i, state in enumerate(result.states) if state is not CopyState.OK]
             if lost:
                 reason = result.states[lost[0]].label

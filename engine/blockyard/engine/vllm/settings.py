@@ -40,7 +40,7 @@ class EngineSettings:
     chunk_tokens: int = 256
     blocks_per_chunk: int = 0
     acquire_wait: float = 0.001
-    acquire_deadline: float = 0.050
+    acquire_deadline: float = 0.500
     allow_untested: bool = False
     offload_prompt_only: bool = False
 
@@ -60,7 +60,7 @@ def parse(extra: Mapping[str, Any]) -> EngineSettings:
         chunk_tokens=_whole(extra, "chunk_tokens", default.chunk_tokens, 1, 1 << 20),
         blocks_per_chunk=_whole(extra, "blocks_per_chunk", default.blocks_per_chunk, 0, 1 << 16),
         acquire_wait=_whole(extra, "acquire_wait_ms", 1, 0, 100) / 1000,
-        acquire_deadline=_whole(extra, "acquire_deadline_ms", 50, 1, 10_000) / 1000,
+        acquire_deadline=_whole(extra, "acquire_deadline_ms", 500, 1, 10_000) / 1000,
         allow_untested=_flag(extra, "allow_untested", default.allow_untested),
         offload_prompt_only=_flag(extra, "offload_prompt_only", default.offload_prompt_only),
     )

@@ -6,7 +6,10 @@ Keys and a job, never slots: each rank resolves the places at its own node's wor
 from dataclasses import dataclass, field
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorWorkerMetadata
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
+    OffloadingConnectorMetadata,
+    OffloadingWorkerMetadata,
+)
 from vllm.v1.kv_offload.base import LoadStoreSpec, OffloadKey
 
 from blockyard.common.identity import Key
@@ -20,6 +23,13 @@ class ChunkSpec(LoadStoreSpec):
     grant: int
     keys: tuple[Key, ...]
     offload_keys: tuple[OffloadKey, ...]
+
+
+@dataclass
+class BlockyardConnectorMetadata(OffloadingConnectorMetadata):
+    """What the ranks are to do with one step. `idle`: nothing is computed in it."""
+
+    idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
