@@ -27,9 +27,7 @@ ROLES: Mapping[str, type[NodeConfig]] = {"leader": LeaderConfig, "worker": Worke
 
 _SECTIONS: Mapping[str, type[NodeConfig]] = {COMMON: NodeConfig, **ROLES}
 
-SCHEMA = {
-    section: tuple(setting.name for setting in settings_of(config)) for section, config in _SECTIONS.items()
-}
+SCHEMA = {section: tuple(setting.name for setting in settings_of(config)) for section, config in _SECTIONS.items()}
 
 
 @dataclass(frozen=True, slots=True)

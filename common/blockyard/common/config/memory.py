@@ -32,17 +32,13 @@ def require_memory(pool: int, limits: Iterable[MemoryLimit], reserve: int = RESE
     tightest = min(limits, key=lambda limit: limit.size, default=None)
     if tightest is None or pool + reserve <= tightest.size:
         return
-    needed = (
-        f"{format_size(pool)} and {format_size(reserve)} for the worker itself make {_mib(pool + reserve)}"
-    )
+    needed = f"{format_size(pool)} and {format_size(reserve)} for the worker itself make {_mib(pool + reserve)}"
     room = max(0, tightest.size - reserve)
     right = f"{needed}, but {tightest.named} is {_mib(tightest.size)}; at most {_mib(room)} would fit"
     raise SettingError("host_pool", format_size(pool), right)
 
 
-def system_memory_limits(
-    proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")
-) -> list[MemoryLimit]:
+def system_memory_limits(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> list[MemoryLimit]:
     """The limits that this process runs under: control groups of either version, and memory available now."""
     return [*_cgroup_limits(proc / "self/cgroup", cgroups), *_available(proc / "meminfo")]
 

@@ -42,14 +42,10 @@ class NodeConfig:
     etcd: tuple[Address, ...] = setting(
         Endpoints(), default=(), group=ETCD, help="Endpoints of the etcd cluster that leads to the leader."
     )
-    etcd_ca: Path | None = setting(
-        ReadableFile(), group=ETCD, help="CA certificate that etcd's is checked against."
-    )
+    etcd_ca: Path | None = setting(ReadableFile(), group=ETCD, help="CA certificate that etcd's is checked against.")
     etcd_cert: Path | None = setting(ReadableFile(), group=ETCD, help="This node's certificate for etcd.")
     etcd_key: Path | None = setting(ReadableFile(), group=ETCD, help="Private key of etcd_cert.")
-    tls_ca: Path | None = setting(
-        ReadableFile(), group=SECURITY, help="CA certificate of the cluster's nodes."
-    )
+    tls_ca: Path | None = setting(ReadableFile(), group=SECURITY, help="CA certificate of the cluster's nodes.")
     tls_cert: Path | None = setting(
         ReadableFile(), group=SECURITY, help="This node's certificate; its CN is the node's identity."
     )
@@ -66,17 +62,13 @@ class NodeConfig:
         group=TIMING,
         help="How long etcd holds this node for alive after its last sign of life.",
     )
-    log_level: str = setting(
-        Choice(LOG_LEVELS), default="info", group=LOGGING, help="Least severe level to log."
-    )
+    log_level: str = setting(Choice(LOG_LEVELS), default="info", group=LOGGING, help="Least severe level to log.")
 
     def __post_init__(self) -> None:
         self._whole_trio("etcd_ca", "etcd_cert", "etcd_key")
         self._whole_trio("tls_ca", "tls_cert", "tls_key")
         if self.tls_cert is not None and self.insecure:
-            raise SettingError(
-                "insecure", "true", "must be false where tls_cert is set: a link has TLS or has not"
-            )
+            raise SettingError("insecure", "true", "must be false where tls_cert is set: a link has TLS or has not")
         if self.etcd:
             self._secured_links()
 

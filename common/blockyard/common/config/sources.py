@@ -18,9 +18,7 @@ PREFIX = "BLOCKYARD_"
 COMMON = "common"
 
 # Kubernetes sets these in every pod of a namespace in which a Service is called blockyard-worker.
-_SERVICE_LINK = re.compile(
-    r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
-)
+_SERVICE_LINK = re.compile(r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 
 Schema = Mapping[str, Sequence[str]]
 """Section name to the names of its settings."""
@@ -40,9 +38,7 @@ Layer = Mapping[str, Given]
 
 def flag_layer(flags: Mapping[str, object]) -> Layer:
     """What was given on the command line, by setting name; None stands for not given."""
-    return {
-        name: Given(raw, f"flag --{name.replace('_', '-')}") for name, raw in flags.items() if raw is not None
-    }
+    return {name: Given(raw, f"flag --{name.replace('_', '-')}") for name, raw in flags.items() if raw is not None}
 
 
 def variable_layers(environ: Mapping[str, str], role: str, schema: Schema) -> list[Layer]:

@@ -91,9 +91,7 @@ class WorkerConfig(NodeConfig):
         if self.host_pool % self.slab_size:
             below = self.host_pool // self.slab_size * self.slab_size
             nearest = f"{format_size(below)} or {format_size(below + self.slab_size)}"
-            raise SettingError(
-                "host_pool", pool, f"must be a multiple of slab_size, {slab}; {nearest} would be"
-            )
+            raise SettingError("host_pool", pool, f"must be a multiple of slab_size, {slab}; {nearest} would be")
         if self.delta_interval >= self.lease_ttl:
             shown = format_duration(self.delta_interval)
             raise SettingError(

@@ -223,7 +223,5 @@ class Closing(_Message, tag="closing"):
     reason: Text
 
 
-FromEngine = (
-    Hello | Acquire | Release | Fill | Finish | Forget | EngineCounters | Resolve | StoreDone | LoadDone | Bye
-)
+FromEngine = Hello | Acquire | Release | Fill | Finish | Forget | EngineCounters | Resolve | StoreDone | LoadDone | Bye
 ToEngine = Welcome | Refused | Grant | Resolved | Closing
