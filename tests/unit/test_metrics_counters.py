@@ -26,6 +26,26 @@ def test_counts_by_label() -> None:
     assert counters.total(EVICTIONS) == 4
 
 
+def test_a_bound_series_counts_into_the_same_number() -> None:
+    counters = Counters("worker")
+    add = counters.adder(EVICTIONS, reason="room")
+    assert list(counters.rows()) == []
+    add(2)
+    counters.add(EVICTIONS, reason="room")
+    assert counters.get(EVICTIONS, reason="room") == 3
+    with pytest.raises(UnknownMetric, match="never falls"):
+        add(-1)
+    with pytest.raises(UnknownMetric, match="'mood' is not one of room"):
+        counters.adder(EVICTIONS, reason="mood")
+
+
+def test_a_bound_series_that_is_not_in_the_table_is_refused_each_time() -> None:
+    counters = Counters("worker", strict=False)
+    counters.adder(EVICTIONS, reason="mood")(1)
+    assert counters.refused == 2
+    assert list(counters.rows()) == []
+
+
 def test_label_order_does_not_matter() -> None:
     counters = Counters("worker")
     counters.set("blockyard_worker_sessions", 2, role="rank", state="live")

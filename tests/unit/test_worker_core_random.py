@@ -38,7 +38,7 @@ def check(chaos: Chaos) -> None:
     assert set(node.states()) <= {SlotState.READY}
     assert not node.core.grants.grants
     assert not node.core.book.sessions and not node.core.book.engines and not node.core.book.waiting
-    assert not node.core.transfers.fills.jobs and not node.core.transfers.fills.parked
+    assert not node.core.reservations.fills.jobs and not node.core.reservations.fills.parked
     assert node.core.next_deadline() is None
     node.core.show_gauges()
     assert broken(node.core.counters) == []

@@ -11,7 +11,8 @@ policies      which chunk goes first when a slot is needed
 pins          grants and copiers: why a slot may not be reused
 fills         store jobs and those who wait for one
 pinning       grants, step by step
-transfers     stores and loads, step by step
+reservations  slots for what is about to be stored, until it is whole or given up
+transfers     copies of ranks, from their places to their end
 lookups       what the keys of a run find
 worlds        what the engines of one fingerprint have in common
 sessions      engines and their sessions

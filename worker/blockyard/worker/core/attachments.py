@@ -13,6 +13,7 @@ from blockyard.worker.core import admission
 from blockyard.worker.core.admission import Refusal
 from blockyard.worker.core.instructions import Accept, CloseSession, Instruction, Send, Unwatch
 from blockyard.worker.core.pinning import Pinning
+from blockyard.worker.core.reservations import Reservations
 from blockyard.worker.core.sessions import Engine, Session, SessionBook, SessionState, Waiting
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.transfers import Transfers
@@ -28,6 +29,7 @@ class Attachments:
         counters: Counters,
         book: SessionBook,
         worlds: WorldBook,
+        reservations: Reservations,
         transfers: Transfers,
         pinning: Pinning,
         fence: EpochFence,
@@ -37,6 +39,7 @@ class Attachments:
         self._counters = counters
         self._book = book
         self._worlds = worlds
+        self._reservations = reservations
         self._transfers = transfers
         self._pinning = pinning
         self._fence = fence
@@ -159,7 +162,7 @@ class Attachments:
                 self._transfers.rank_left(session)
         self._transfers.end_copies(session)
         if session.role == "scheduler":
-            self._transfers.scheduler_left(session)
+            self._reservations.scheduler_left(session)
             self._pinning.scheduler_left(session)
         self._settle(session)
 

@@ -48,7 +48,7 @@ def _plain(core: "WorkerCore") -> dict[str, float]:
     return {
         "pool_slots": core.holdings.pool.carved,
         "pool_bytes": core.settings.pool_bytes,
-        "fills_in_flight": core.transfers.filling,
+        "fills_in_flight": core.reservations.filling,
         "loads_in_flight": core.transfers.loads,
         "oldest_pin_age_seconds": 0 if oldest is None else core.now - oldest + core.settings.pin_ttl,
         "checksum_backlog": core.holdings.unchecked,

@@ -137,7 +137,7 @@ def _commit_before_visible(core: "WorkerCore") -> str:
 
 def _bounded_wait(core: "WorkerCore") -> str:
     """Every filling chunk belongs to a job with a deadline, and every job to a session."""
-    fills = core.transfers.fills
+    fills = core.reservations.fills
     filling = Counter[FillJob]()
     for chunk in core.holdings.owners.values():
         job = chunk.job
@@ -156,11 +156,11 @@ def _bounded_wait(core: "WorkerCore") -> str:
         if core.book.live(session) is None:
             return f"a resolve of session {session} waits, which is not attached"
     total = sum(filling.values())
-    return "" if total == core.transfers.filling else f"{total} chunks are being filled"
+    return "" if total == core.reservations.filling else f"{total} chunks are being filled"
 
 
 def _bounded_queues(core: "WorkerCore") -> str:
-    settings, fills = core.settings, core.transfers.fills
+    settings, fills = core.settings, core.reservations.fills
     engines = {session.engine for session in core.book.sessions.values()}
     sizes = {
         "sessions": (len(core.book), settings.max_sessions),

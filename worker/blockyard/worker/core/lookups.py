@@ -6,6 +6,16 @@ from blockyard.worker.core.chunks import Chunk, ChunkState
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.slots import SizeClass
 
+MISSES = (
+    KeyState.NEVER_STORED,
+    KeyState.EVICTED_HOST,
+    KeyState.BEING_FILLED,
+    KeyState.FINGERPRINT,
+    KeyState.PIN_BUDGET,
+    KeyState.CORRUPT,
+)
+"""Reasons that a lookup can give."""
+
 
 class Lookup:
     """Looks up runs for one engine. `found` are all hits, at most `budget` of them."""

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from blockyard.common.identity import Key, split_keys
 from blockyard.common.messages.attach import Acquire, Finish, Grant, Release
 from blockyard.common.messages.states import KeyState
-from blockyard.common.metrics.counters import Counters
-from blockyard.worker.core.chunks import Chunk
+from blockyard.common.metrics.counters import Adder, Counters
+from blockyard.worker.core.chunks import Chunk, ChunkState
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.instructions import Instruction, Send
-from blockyard.worker.core.lookups import Lookup
+from blockyard.worker.core.lookups import MISSES, Lookup
 from blockyard.worker.core.pins import GrantBook, PinGrant
 from blockyard.worker.core.sessions import Session
 from blockyard.worker.core.settings import CoreSettings
@@ -30,7 +30,10 @@ class Pinning:
         emit: Callable[[Instruction], None],
     ) -> None:
         self._settings = settings
-        self._counters = counters
+        self._requests = counters.adder("blockyard_worker_acquire_requests_total")
+        self._asked = counters.adder("blockyard_worker_acquire_keys_total")
+        self._tokens_asked = counters.adder("blockyard_worker_acquire_tokens_total")
+        self._answered = _answer_counters(counters)
         self._holdings = holdings
         self._grants = grants
         self._emit = emit
@@ -46,7 +49,7 @@ class Pinning:
             states += answer
             self._holdings.touch(hits)
             self._count(answer, 0 if size_class is None else size_class.tokens_per_chunk)
-        self._counters.add("blockyard_worker_acquire_requests_total")
+        self._requests(1)
         number = self._pin(session, message.request, lookup.found, now) if lookup.found else 0
         self._emit(Send(session.id, Grant(message.seq, number, states)))
 
@@ -90,7 +93,8 @@ class Pinning:
             if chunk is not None:
                 engine.pins -= 1
                 chunk.pins -= 1
-                self._holdings.use_ended(chunk)
+                if chunk.state is ChunkState.DOOMED:
+                    self._holdings.use_ended(chunk)
         if not grant.chunks:
             del self._grants.grants[grant.number]
             engine.requests[grant.request].remove(grant)
@@ -98,15 +102,25 @@ class Pinning:
                 del engine.requests[grant.request]
 
     def _count(self, states: bytes, tokens: int) -> None:
-        add = self._counters.add
-        add("blockyard_worker_acquire_keys_total", len(states))
-        add("blockyard_worker_acquire_tokens_total", len(states) * tokens)
+        self._asked(len(states))
+        self._tokens_asked(len(states) * tokens)
         for state in set(states):
             count = states.count(state)
-            if state == KeyState.HIT:
-                add("blockyard_worker_hit_chunks_total", count, tier="host")
-                add("blockyard_worker_hit_tokens_total", count * tokens, tier="host")
-            else:
-                reason = KeyState(state).label
-                add("blockyard_worker_miss_chunks_total", count, reason=reason)
-                add("blockyard_worker_miss_tokens_total", count * tokens, reason=reason)
+            chunks_add, tokens_add = self._answered[state]
+            chunks_add(count)
+            tokens_add(count * tokens)
+
+
+def _answer_counters(counters: Counters) -> dict[int, tuple[Adder, Adder]]:
+    """By KeyState that a lookup can give: what counts the chunks, and what counts their tokens."""
+    prefix = "blockyard_worker_"
+    adders = {
+        int(KeyState.HIT): (
+            counters.adder(prefix + "hit_chunks_total", tier="host"),
+            counters.adder(prefix + "hit_tokens_total", tier="host"),
+        )
+    }
+    for state in MISSES:
+        chunks = counters.adder(prefix + "miss_chunks_total", reason=state.label)
+        adders[state] = (chunks, counters.adder(prefix + "miss_tokens_total", reason=state.label))
+    return adders

@@ -1,30 +1,28 @@
-"""Stores and loads under way: from a scheduler's Fill and a rank's Resolve to the rank's word that it has
-ended.
+"""Copies under way: from a rank's Resolve, which makes it a copier, to its word that the copy has ended.
 
 Owns the order of these steps and the copiers of chunks. Must never know how sessions come and go.
 """
 
 from collections.abc import Callable
 
-from blockyard.common.identity import Fingerprint, Key, split_keys
+from blockyard.common.identity import Key, split_keys
 from blockyard.common.messages.attach import Fill, LoadDone, Resolve, Resolved, StoreDone
 from blockyard.common.messages.states import CopyState
 from blockyard.common.metrics.counters import Counters
 from blockyard.worker.core.chunks import Chunk, ChunkState
-from blockyard.worker.core.fills import FillBook, FillJob
+from blockyard.worker.core.fills import FillJob
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.instructions import Instruction, Send
-from blockyard.worker.core.pins import Copy, GrantBook
+from blockyard.worker.core.pins import Copy, CopyKind, GrantBook
+from blockyard.worker.core.reservations import ENGINE_GONE, Reservations
 from blockyard.worker.core.sessions import Session
 from blockyard.worker.core.settings import CoreSettings
-from blockyard.worker.core.slots import SizeClass
 
 Place = tuple[CopyState, Chunk | None]
 
-_OK, _CORRUPT, _GONE = CopyState.OK.label, CopyState.CORRUPT.label, "engine-gone"
+_OK, _CORRUPT = CopyState.OK.label, CopyState.CORRUPT.label
 _OUTCOME_OF = {int(state): state.label for state in CopyState if state is not CopyState.DUPLICATE}
-_OUTCOMES = ("started", "duplicate", "no-room", "fill-budget")
-_LEG = {"store": "gpu_to_host", "load": "host_to_gpu"}
+_LEG: dict[CopyKind, str] = {"store": "gpu_to_host", "load": "host_to_gpu"}
 
 
 class Transfers:
@@ -36,34 +34,33 @@ class Transfers:
         counters: Counters,
         holdings: Holdings,
         grants: GrantBook,
+        reservations: Reservations,
         emit: Callable[[Instruction], None],
     ) -> None:
         self._settings = settings
         self._counters = counters
         self._holdings = holdings
         self._grants = grants
+        self._reservations = reservations
+        self._fills = reservations.fills
         self._emit = emit
-        self.fills = FillBook(settings.max_parked)
-        self.filling = 0
-        """Chunks being filled."""
         self.loads = 0
         """Areas being loaded."""
+        prefix = "blockyard_worker_"
+        self._copy_bytes = {kind: counters.adder(prefix + "copy_bytes_total", leg=leg) for kind, leg in _LEG.items()}
+        self._copy_seconds = {
+            kind: counters.adder(prefix + "copy_seconds_total", leg=leg) for kind, leg in _LEG.items()
+        }
+        self._loads_resolved = counters.adder(prefix + "loads_resolved_total")
+        self._loads_completed = counters.adder(prefix + "loads_completed_total")
 
     def fill(self, session: Session, message: Fill, now: float) -> None:
         """Reserve slots for a job's keys, then answer the ranks that already asked for it."""
-        engine = session.engine
-        runs = [(run, split_keys(run.keys)) for run in message.runs]
-        asked = sum(len(keys) for _, keys in runs)
-        self._count("fills_asked_total", asked)
-        if len(engine.jobs) >= self._settings.max_jobs_per_engine:
-            self._count("fills_refused_total", asked, reason="fill-budget")
+        job = self._reservations.open(session, message, now)
+        if job is None:
             return
-        job = FillJob(engine, session.id, message.job, now + self._settings.fill_deadline)
-        self.fills.add(job)
-        for run, keys in runs:
-            self._reserve_run(job, run.group, run.parent, keys)
-        for rank in list(engine.ranks.values()):
-            parked = self.fills.parked.pop((rank.id, job.number), None)
+        for rank in list(session.engine.ranks.values()):
+            parked = self._fills.parked.pop((rank.id, job.number), None)
             if parked is not None:
                 self._resolve_store(rank, parked.message, job)
 
@@ -75,7 +72,7 @@ class Transfers:
         job = session.engine.jobs.get(message.job)
         if job is not None:
             self._resolve_store(session, message, job)
-        elif not message.wait_ms or not self.fills.park(session.id, message, now + message.wait_ms / 1000):
+        elif not message.wait_ms or not self._fills.park(session.id, message, now + message.wait_ms / 1000):
             self._answer_all(session, message, CopyState.UNKNOWN_JOB)
 
     def done(self, session: Session, message: StoreDone | LoadDone) -> bool:
@@ -86,8 +83,8 @@ class Transfers:
             copy = session.copies.pop(("load", message.job), None)
         if copy is None:
             return False
-        self._count("copy_bytes_total", message.copied, leg=_LEG[copy.kind])
-        self._count("copy_seconds_total", message.micros / 1e6, leg=_LEG[copy.kind])
+        self._copy_bytes[copy.kind](message.copied)
+        self._copy_seconds[copy.kind](message.micros / 1e6)
         missing = len(copy.chunks) - len(message.states)
         self._copy_ended(session, copy, message.states + bytes([CopyState.COPY_ERROR]) * missing)
         return True
@@ -99,103 +96,14 @@ class Transfers:
         session.copies.clear()
 
     def rank_left(self, session: Session) -> None:
-        """A rank's link is gone: it can no longer say that it has filled anything."""
-        self.fills.unpark_session(session.id)
-        part = 1 << session.rank
-        for job in list(session.engine.jobs.values()):
-            for chunk in job.open_chunks():
-                if not chunk.parts & part:
-                    self._abort(chunk, _GONE)
-
-    def scheduler_left(self, session: Session) -> None:
-        """A scheduler is gone, or has lost track: what it had reserved will not be used."""
-        for job in list(session.engine.jobs.values()):
-            if job.session == session.id:
-                self._abort_job(job, _GONE)
-
-    def forget(self, fingerprint: Fingerprint) -> None:
-        """Drop every chunk of a world."""
-        for chunk in list(self._holdings.index.values()):
-            if chunk.size_class.fingerprint != fingerprint:
-                continue
-            if chunk.state is ChunkState.FILLING:
-                self._abort(chunk, "purge")
-            else:
-                self._holdings.purge(chunk)
+        """A rank's link is gone: it waits for no answer, and fills nothing any more."""
+        self._fills.unpark_session(session.id)
+        self._reservations.rank_left(session)
 
     def expire(self, now: float, sessions: dict[int, Session]) -> None:
-        """End what has waited too long."""
-        for job in self.fills.expired(now):
-            self._abort_job(job, CopyState.DEADLINE.label)
-        for parked in self.fills.unpark_late(now):
+        """Tell the ranks that have waited too long for a Fill."""
+        for parked in self._fills.unpark_late(now):
             self._answer_all(sessions[parked.session], parked.message, CopyState.UNKNOWN_JOB)
-
-    def _reserve_run(self, job: FillJob, group: int, parent: Key, keys: list[Key]) -> None:
-        index, size_class = self._holdings.index, job.engine.world.classes.get(group)
-        tally = dict.fromkeys(_OUTCOMES, 0)
-        # What is there already is used by this request: it must not make way for the rest of it.
-        if size_class is not None:
-            present = [index[key] for key in keys if key in index]
-            ready = [c for c in present if c.state is ChunkState.READY and c.size_class is size_class]
-            self._holdings.touch(self._holdings.lineage(parent, size_class) + ready)
-        room = size_class is not None and job.engine.complete
-        for key in keys:
-            outcome = "no-room"
-            if key in index:
-                outcome = "duplicate"
-                job.entries.setdefault(key, CopyState.DUPLICATE)
-            elif job.engine.filling >= self._settings.max_fills_per_engine:
-                outcome = "fill-budget"
-            elif room and size_class is not None:
-                room = self._reserve(job, size_class, parent, key)
-                outcome = "started" if room else "no-room"
-            if outcome in ("no-room", "fill-budget"):
-                job.entries[key] = CopyState.NO_ROOM
-            tally[outcome] += 1
-            parent = key
-        self._count_reserved(tally)
-
-    def _reserve(self, job: FillJob, size_class: SizeClass, parent: Key, key: Key) -> bool:
-        chunk = self._holdings.reserve(key, parent, size_class, job.engine.id)
-        if chunk is None:
-            return False
-        chunk.job = job
-        job.entries[key] = chunk
-        job.open += 1
-        job.engine.filling += 1
-        self.filling += 1
-        return True
-
-    def _count_reserved(self, tally: dict[str, int]) -> None:
-        self._count("fills_started_total", tally["started"])
-        self._count("fills_duplicate_total", tally["duplicate"])
-        for reason in ("no-room", "fill-budget"):
-            self._count("fills_refused_total", tally[reason], reason=reason)
-
-    def _count(self, name: str, value: float, **labels: str) -> None:
-        if value:
-            self._counters.add("blockyard_worker_" + name, value, **labels)
-
-    def _end(self, chunk: Chunk) -> None:
-        """A chunk is no longer being filled."""
-        job = chunk.job
-        assert job is not None
-        chunk.job = None
-        job.open -= 1
-        job.engine.filling -= 1
-        self.filling -= 1
-        if job.over:
-            self.fills.remove(job)
-
-    def _abort(self, chunk: Chunk, reason: str) -> None:
-        self._holdings.abort(chunk)
-        self._end(chunk)
-        self._count("fills_dropped_total", 1, reason=reason)
-
-    def _abort_job(self, job: FillJob, reason: str) -> None:
-        for chunk in job.open_chunks():
-            self._abort(chunk, reason)
-        self.fills.remove(job)
 
     def _resolve_store(self, session: Session, message: Resolve, job: FillJob) -> None:
         part = 1 << session.rank
@@ -216,7 +124,7 @@ class Transfers:
                 places.append((CopyState.STALE, None))
         self._answer(session, message, places)
         if job.over:
-            self.fills.remove(job)
+            self._fills.remove(job)
 
     def _resolve_load(self, session: Session, message: Resolve) -> None:
         keys = split_keys(message.keys)
@@ -234,8 +142,9 @@ class Transfers:
         self._answer(session, message, places)
         given = sum(chunk is not None for _, chunk in places)
         self.loads += given
-        self._count("loads_resolved_total", given)
-        self._count("loads_refused_total", len(keys) - given, reason=CopyState.STALE.label)
+        self._loads_resolved(given)
+        if given < len(keys):
+            self._count("loads_refused_total", len(keys) - given, reason=CopyState.STALE.label)
 
     def _may_copy(self, session: Session, message: Resolve) -> bool:
         """A job is copied once at a time, and a rank has only so many under way."""
@@ -266,7 +175,7 @@ class Transfers:
 
     def _copy_ended(self, session: Session, copy: Copy, states: bytes) -> None:
         """A copy is over, with one state per key; with none at all, its process never said how it went."""
-        outcomes = [_outcome(state) for state in states] or [_GONE] * len(copy.chunks)
+        outcomes = [_outcome(state) for state in states] or [ENGINE_GONE] * len(copy.chunks)
         ended = [(c, outcome) for c, outcome in zip(copy.chunks, outcomes, strict=False) if c is not None]
         for chunk, _ in ended:
             chunk.copiers -= 1
@@ -282,18 +191,16 @@ class Transfers:
             if chunk.state is not ChunkState.FILLING:
                 self._holdings.use_ended(chunk)
             elif outcome != _OK:
-                self._abort(chunk, outcome)
+                self._reservations.abort(chunk, outcome)
             else:
                 chunk.parts |= part
                 if chunk.parts == chunk.size_class.all_parts:
                     whole.append(chunk)
-        self._holdings.filled(whole)
-        for chunk in whole:
-            self._end(chunk)
-        self._count("fills_committed_total", len(whole))
+        self._reservations.commit(whole)
 
     def _load_ended(self, ended: list[tuple[Chunk, str]]) -> None:
         self.loads -= len(ended)
+        completed = 0
         for chunk, outcome in ended:
             if outcome == _CORRUPT and chunk.state is ChunkState.READY:
                 self._count("checksum_mismatches_total", 1)
@@ -301,9 +208,13 @@ class Transfers:
             else:
                 self._holdings.use_ended(chunk)
             if outcome == _OK:
-                self._count("loads_completed_total", 1)
+                completed += 1
             else:
                 self._count("loads_failed_total", 1, reason=outcome)
+        self._loads_completed(completed)
+
+    def _count(self, name: str, value: float, **labels: str) -> None:
+        self._counters.add("blockyard_worker_" + name, value, **labels)
 
 
 def _outcome(state: int) -> str:

@@ -4,8 +4,8 @@
     validate()                                  raises InvariantBroken when the books do not agree
 
 Owns the parts and which of them acts on which event. Must never know sockets, files or etcd. What steps are
-made of: attachments (sessions), pinning (what requests may load), transfers (stores and loads), outbox (what the
-leader is told); all of them move chunks and slots through holdings alone.
+made of: attachments (sessions), pinning (what requests may load), reservations (what is being stored), transfers
+(copies), outbox (what the leader is told); all of them move chunks and slots through holdings alone.
 """
 
 from collections.abc import Callable
@@ -26,6 +26,7 @@ from blockyard.worker.core.pinning import Pinning
 from blockyard.worker.core.pins import GrantBook
 from blockyard.worker.core.policies.base import EvictionPolicy
 from blockyard.worker.core.policies.lru import LeastRecentlyUsed
+from blockyard.worker.core.reservations import Reservations
 from blockyard.worker.core.sessions import Session, SessionBook
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.story import Transition
@@ -51,11 +52,20 @@ class WorkerCore:
         self.holdings = Holdings(settings, self.counters, self.worlds, self.outbox, self._emit)
         self.grants = GrantBook()
         self.pinning = Pinning(settings, self.counters, self.holdings, self.grants, self._emit)
-        self.transfers = Transfers(settings, self.counters, self.holdings, self.grants, self._emit)
+        self.reservations = Reservations(settings, self.counters, self.holdings)
+        self.transfers = Transfers(settings, self.counters, self.holdings, self.grants, self.reservations, self._emit)
         self.book = SessionBook()
         self.fence = EpochFence()
         self.attachments = Attachments(
-            settings, self.counters, self.book, self.worlds, self.transfers, self.pinning, self.fence, self._emit
+            settings,
+            self.counters,
+            self.book,
+            self.worlds,
+            self.reservations,
+            self.transfers,
+            self.pinning,
+            self.fence,
+            self._emit,
         )
         self.incarnation = 0
         self._stats_due = 0.0
@@ -85,7 +95,7 @@ class WorkerCore:
         """When a Tick is needed at the latest, or None while nothing waits."""
         deadlines = (
             self.grants.next_deadline(),
-            self.transfers.fills.next_deadline(),
+            self.reservations.fills.next_deadline(),
             self.book.next_deadline(),
         )
         return min((one for one in deadlines if one is not None), default=None)
@@ -155,7 +165,7 @@ class WorkerCore:
             self._unexpected()
 
     def _forget(self, session: Session, message: attach.Forget) -> None:
-        self.transfers.forget(session.engine.world.fingerprint)
+        self.reservations.forget(session.engine.world.fingerprint)
 
     def _engine_counters(self, session: Session, message: attach.EngineCounters) -> None:
         """The shell keeps engines' numbers; they decide nothing here."""
@@ -194,6 +204,7 @@ class WorkerCore:
 
     def _tick(self, event: events.Tick) -> None:
         self.pinning.expire(self.now)
+        self.reservations.expire(self.now)
         self.transfers.expire(self.now, self.book.sessions)
         self.attachments.expire(self.now)
         self._publish(self.outbox.pump(self.holdings.shared()))
