@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,14 +102,19 @@ class AttachedEngine:
 
 @contextmanager
 def attached_engine(
-    model: Path, worker: WorkerProcess, *, gpu_blocks: int = 256, **extra: Any
+    model: Path,
+    worker: WorkerProcess,
+    *,
+    gpu_blocks: int = 256,
+    engine: Mapping[str, Any] | None = None,
+    **extra: Any,
 ) -> Iterator[AttachedEngine]:
-    """An engine attached to `worker`; `extra` are the connector's settings."""
+    """An engine attached to `worker`; `extra` are the connector's settings, `engine` vLLM's own."""
     transfer = {
         "kv_connector": "BlockyardConnector",
         "kv_connector_module_path": "blockyard.engine.vllm",
         "kv_role": "kv_both",
         "kv_connector_extra_config": {"socket": str(worker.socket)} | extra,
     }
-    with running_engine(model, kv_transfer=transfer, gpu_blocks=gpu_blocks) as llm:
+    with running_engine(model, kv_transfer=transfer, gpu_blocks=gpu_blocks, **(engine or {})) as llm:
         yield AttachedEngine(llm, worker)
