@@ -154,8 +154,9 @@ def asking_again(server: Server, tokens: list[int]) -> Iterator[None]:
 def hold_in_a_store(stack: Stack, server: Server) -> None:
     """Stop the rank of the one engine at work where it counts as copying into the pool.
 
-    Precondition: the worker has answered the request's lookup. It is stopped; when the rank's question where to store waits for
-    it, after the scheduler's word on what, the rank is stopped too; then the worker goes on, and gives out the slots.
+    Precondition: the worker has answered the request's lookup. It is stopped; when the rank's question where to store
+    waits for it, after the scheduler's word on what, the rank is stopped too; then the worker goes on, and gives out
+    the slots.
     """
     worker, rank = stack.worker.pid, server.rank_pid
     stack.worker.freeze()
