@@ -17,10 +17,26 @@ MAX_KEYS = 16
 
 
 @pytest.fixture(scope="module")
-def leader() -> Iterator[LeaderProcess]:
-    with EtcdServer() as etcd, LeaderProcess(etcd.endpoint, "a", match_max_keys=str(MAX_KEYS)) as process:
+def etcd() -> Iterator[EtcdServer]:
+    with EtcdServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def leader(etcd: EtcdServer) -> Iterator[LeaderProcess]:
+    with LeaderProcess(etcd.endpoint, "a", match_max_keys=str(MAX_KEYS)) as process:
         process.wait_leads()
         yield process
+
+
+def own_address() -> str | None:
+    """An address of this machine that is not loopback, if it has one. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])
 
 
 @pytest.mark.parametrize(
@@ -34,6 +50,8 @@ def leader() -> Iterator[LeaderProcess]:
         ("/v1/match", "keys"),
         (f"/v1/match?keys={KEY},", "64 hex digits"),
         (f"/v1/match?keys={','.join([KEY] * (MAX_KEYS + 1))}", f"match_max_keys = {MAX_KEYS}"),
+        (f"/v1/match?keys={','.join([KEY] * 130)}", f"match_max_keys = {MAX_KEYS}"),
+        (f"/v1/match?keys={','.join([KEY] * 300)}", "POST /v1/match"),
     ],
 )
 def test_a_bad_query_is_a_400_that_says_what_is_right(leader: LeaderProcess, path: str, words: str) -> None:
@@ -77,6 +95,37 @@ def test_the_largest_query_allowed_is_answered(leader: LeaderProcess) -> None:
     assert (status, answer["keys"], answer["workers"], answer["partial"]) == (200, MAX_KEYS, [], False)
 
 
+def test_a_request_line_has_room_for_the_keys_that_a_match_may_name(etcd: EtcdServer) -> None:
+    with LeaderProcess(etcd.endpoint, "roomy", cluster="roomy") as roomy:
+        roomy.wait_leads()
+        status, answer = roomy.get(f"/v1/match?keys={'%2C'.join([KEY] * 4096)}")
+        assert (status, answer["keys"]) == (200, 4096)
+
+
+def test_noise_leaves_no_traceback(leader: LeaderProcess) -> None:
+    leader.get(f"/v1/match?keys={','.join([KEY] * 300)}")
+    assert "Traceback" not in leader.log()
+
+
+def test_invariants_can_be_asked_for(leader: LeaderProcess) -> None:
+    assert leader.get("/debug/invariants") == (200, {"broken": None})
+
+
+def test_debug_pages_answer_on_loopback_alone(etcd: EtcdServer) -> None:
+    address = own_address()
+    if address is None:
+        pytest.skip("this machine has no address but loopback")
+    flags = {"http_listen": "0.0.0.0:0", "advertise": "127.0.0.1:0"}
+    with LeaderProcess(etcd.endpoint, "open", cluster="open", **flags) as leader:
+        port = leader.http.rsplit(":", 1)[1]
+        leader.http = f"127.0.0.1:{port}"
+        assert leader.get("/debug/invariants")[0] == 200
+        leader.http = f"{address}:{port}"
+        assert leader.get("/healthz")[0] == 200
+        status, answer = leader.get("/debug/invariants")
+        assert (status, "loopback" in answer["error"]) == (403, True)
+
+
 def test_unknown_paths_and_methods(leader: LeaderProcess) -> None:
     status, answer = leader.get("/v2/else")
     assert (status, answer) == (404, {"error": "GET /v2/else: Not Found"})
@@ -93,6 +142,7 @@ def test_noise_instead_of_http_ends_that_connection_alone(leader: LeaderProcess,
         connection.shutdown(socket.SHUT_WR)
         answer = connection.recv(4096)
     assert not answer or answer.startswith((b"HTTP/1.1 400", b"HTTP/1.0 400"))
+    assert not answer or set(json.loads(answer.partition(b"\r\n\r\n")[2])) == {"error"}
     assert leader.get("/healthz")[0] == 200
 
 

@@ -106,3 +106,10 @@ def test_engines_that_are_gone_are_shown_no_more_in_the_end() -> None:
         lines = [line for line in worker.get("/metrics")[1].splitlines() if line.startswith(name + "{")]
         assert 0 < len(lines) < 40
         assert any('"engine-39"' in line for line in lines)
+
+
+def test_noise_is_told_off_in_json_without_a_traceback() -> None:
+    with WorkerProcess() as worker:
+        status, body = worker.get("/healthz?" + "x" * 9000)
+        assert (status, list(json.loads(body))) == (400, ["error"])
+        assert "Traceback" not in worker.log

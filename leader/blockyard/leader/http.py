@@ -12,15 +12,22 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from blockyard.common.http_server import LINE, HttpServer, debug_stays_here
 from blockyard.common.logs import fields
 from blockyard.common.metrics.exposition import render
+from blockyard.common.metrics.leader import ROUTE
 from blockyard.leader import answers
 from blockyard.leader.answers import BadQuery, Json
+from blockyard.leader.core.invariants import InvariantBroken
 from blockyard.leader.service import Service
 
 _BODY_PER_KEY = 72
 _BODY_BASE = 4096
-_ROUTES = ("/v1/match", "/v1/where", "/v1/workers", "/metrics", "/healthz", "/readyz")
+_LINE_PER_KEY = 67
+"""64 digits, and a comma that may be written as %2C."""
+_LINE_KEYS = 4096
+"""Keys for which a request line has room at most; more go into a body."""
+_ROUTES = frozenset(ROUTE.values) - {"other"}
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +47,18 @@ class Faces:
         self._service = service
         self._registry = registry
         self._max_keys = service.config.match_max_keys
+        self._max_line = LINE + _LINE_PER_KEY * min(self._max_keys, _LINE_KEYS)
         self._max_body = _BODY_BASE + _BODY_PER_KEY * self._max_keys
 
-    def application(self) -> web.Application:
+    async def serve(self, listener: socket.socket) -> HttpServer:
+        """Serve on a listening socket; returns what to stop in the end."""
+        server = HttpServer(self._application(), self._max_line, "; POST /v1/match takes its keys in the body")
+        await server.start(listener)
+        return server
+
+    def _application(self) -> web.Application:
         """All routes, with bodies bounded by the largest match query allowed."""
-        application = web.Application(middlewares=[self._as_json], client_max_size=self._max_body)
+        application = web.Application(middlewares=[self._as_json, debug_stays_here], client_max_size=self._max_body)
         application.add_routes(
             [
                 web.get("/v1/workers", self._workers),
@@ -54,6 +68,7 @@ class Faces:
                 web.get("/metrics", self._metrics),
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
+                web.get("/debug/invariants", self._invariants),
             ]
         )
         return application
@@ -102,6 +117,14 @@ class Faces:
         answer = answers.readiness(self._service)
         return _json(answer, 200 if answer["ready"] else 503)
 
+    async def _invariants(self, request: web.Request) -> web.Response:
+        """Goes through the whole index; workers and queries wait meanwhile, so it is for finding faults."""
+        try:
+            self._service.core.validate()
+        except InvariantBroken as error:
+            return _json({"broken": str(error)}, 500)
+        return _json({"broken": None})
+
     def _require_leader(self) -> None:
         if not self._service.leading():
             raise _StandsBy
@@ -138,14 +161,6 @@ class Faces:
 
 class _StandsBy(Exception):
     """This process does not lead at the moment."""
-
-
-async def serve(application: web.Application, listener: socket.socket) -> web.AppRunner:
-    """Serve on a listening socket; returns what to clean up in the end."""
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=2.0)
-    await runner.setup()
-    await web.SockSite(runner, listener).start()
-    return runner
 
 
 def _json(answer: Json, status: int = 200) -> web.Response:

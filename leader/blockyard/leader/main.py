@@ -72,7 +72,7 @@ async def _lead_until(
     record = _record(config, for_links, for_http, service.version)
     election, roster = _join(service, client, record)
     server = await service.links.listen(for_links, _tls(config))
-    faces = await http.serve(http.Faces(service, gauges.expose(service)).application(), for_http)
+    faces = await http.Faces(service, gauges.expose(service)).serve(for_http)
     log.info("leader serves", extra=fields(link=record.link, http=record.http))
     try:
         async with asyncio.TaskGroup() as tasks:
@@ -94,7 +94,7 @@ async def _lead_until(
     finally:
         server.close()
         service.links.stop()
-        await faces.cleanup()
+        await faces.stop()
 
 
 def _tls(config: LeaderConfig) -> ssl.SSLContext | None:

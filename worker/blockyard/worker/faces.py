@@ -3,6 +3,7 @@
 Owns the listener and the shape of the answers. Must never change anything: each endpoint only reads.
 """
 
+import socket
 from collections.abc import Callable, Sequence
 
 from aiohttp import web
@@ -10,13 +11,12 @@ from prometheus_client import CollectorRegistry
 
 from blockyard.common.config import Address
 from blockyard.common.errors import ConfigError
+from blockyard.common.http_server import HttpServer, debug_stays_here
 from blockyard.common.identity import DIGEST_BYTES
 from blockyard.common.metrics.exposition import render
 from blockyard.worker.core.invariants import InvariantBroken
 from blockyard.worker.core.story import Transition
 from blockyard.worker.health import Health
-
-_SHUTDOWN_SECONDS = 1.0
 
 
 class Faces:
@@ -36,7 +36,7 @@ class Faces:
         self._story = story
         self._validate = validate
         self.address = listen
-        application = web.Application()
+        application = web.Application(middlewares=[debug_stays_here])
         application.add_routes(
             [
                 web.get("/metrics", self._metrics),
@@ -46,23 +46,22 @@ class Faces:
                 web.get("/debug/invariants", self._check),
             ]
         )
-        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS)
+        self._server = HttpServer(application)
 
     async def __aenter__(self) -> "Faces":
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self._listen.host, self._listen.port)
+        family = socket.AF_INET6 if ":" in self._listen.host else socket.AF_INET
         try:
-            await site.start()
+            listener = socket.create_server((self._listen.host, self._listen.port), family=family)
         except OSError as error:
-            await self._runner.cleanup()
             raise ConfigError(
                 f"metrics_listen = {self._listen}: {error.strerror}; right: a free port of this machine"
             ) from error
-        self.address = Address(self._listen.host, self._runner.addresses[0][1])
+        self.address = Address(self._listen.host, listener.getsockname()[1])
+        await self._server.start(listener)
         return self
 
     async def __aexit__(self, *failure: object) -> None:
-        await self._runner.cleanup()
+        await self._server.stop()
 
     async def _metrics(self, request: web.Request) -> web.Response:
         body, content_type = render(self._registry)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from blockyard.common.metrics.spec import Equality, Kind, Label, Metric, Part
 
 WORKER_STATE = Label("state", ("live", "partial", "lost"))
-ROUTE = Label("route", ("/v1/match", "/v1/where", "/v1/workers", "/metrics", "/healthz", "/readyz", "/", "other"))
+ROUTE = Label(
+    "route",
+    ("/v1/match", "/v1/where", "/v1/workers", "/metrics", "/healthz", "/readyz", "/debug/invariants", "other"),
+)
 CODE = Label("code", ("2xx", "3xx", "4xx", "5xx"))
 FRAME_REASON = Label("reason", ("malformed", "empty", "oversize", "unexpected"))
 
