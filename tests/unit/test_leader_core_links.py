@@ -184,3 +184,45 @@ def test_a_second_hello_is_counted_and_changes_nothing() -> None:
     assert world.say(link, hello()) == []
     assert world.counters.get("blockyard_leader_frames_refused_total", reason="unexpected") == 1
     assert world.holders(1) == {"n1": 1}
+
+
+def test_registrations_beyond_the_limit_are_ignored_and_told() -> None:
+    world = World(max_workers=2)
+    for number in range(5):
+        world.register(f"n{number}")
+    assert [view.node for view in world.core.workers()] == ["n0", "n1"]
+    assert world.counters.get("blockyard_leader_registrations_ignored_total") == 3
+    told = [item for item in world.core.degraded() if item.what == "workers-ignored"]
+    assert [item.detail for item in told] == ["3 workers are registered beyond max_workers = 2"]
+    assert world.core.partial
+    (refused,) = sent(world.open(hello("n2"))[1], wire.LinkRefused)
+    assert (refused.code, "max_workers = 2" in refused.detail) == ("busy", True)
+
+
+def test_an_ignored_registration_comes_in_when_a_member_leaves() -> None:
+    world = World(max_workers=2)
+    for number in range(4):
+        world.register(f"n{number}")
+    world.unregister("n2")
+    world.unregister("n0")
+    assert [view.node for view in world.core.workers()] == ["n1", "n3"]
+    assert not [item for item in world.core.degraded() if item.what == "workers-ignored"]
+    assert sent(world.open(hello("n3"))[1], wire.LinkWelcome)
+
+
+def test_a_member_that_registers_anew_keeps_its_place() -> None:
+    world = World(max_workers=1)
+    world.register("n0")
+    world.register("n1")
+    world.register("n0", incarnation=6)
+    assert [(view.node, view.incarnation) for view in world.core.workers()] == [("n0", 6)]
+
+
+def test_those_too_many_to_remember_come_in_with_the_next_list() -> None:
+    world = World(max_workers=1)
+    for number in range(4):
+        world.register(f"n{number}")
+    assert len(world.core.overflow) == 3
+    world.put(events.WorkersListed((events.WorkerRegistered("n3", 5),)))
+    assert [view.node for view in world.core.workers()] == ["n3"]
+    assert not len(world.core.overflow)

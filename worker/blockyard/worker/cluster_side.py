@@ -52,11 +52,6 @@ class ClusterSide:
             self._etcd_tls.credentials()  # files that cannot be used are a ConfigError now, not later
 
     @property
-    def incarnation(self) -> int:
-        """That of the last registration; 0 before the first."""
-        return self._registration.incarnation if self._registration else 0
-
-    @property
     def link_state(self) -> str:
         return self._link.state if self._config.etcd else "disabled"
 

@@ -128,8 +128,6 @@ class Service:
     def _refresh_gauges(self) -> None:
         counters = self._counters
         counters.set("blockyard_worker_uptime_seconds", time.monotonic() - self._started)
-        counters.set("blockyard_worker_pool_bytes", self._pool.memory.size)
-        counters.set("blockyard_worker_incarnation", self._cluster.incarnation)
         counters.choose("blockyard_worker_leader_link", self._cluster.link_state)
         counters.choose("blockyard_worker_etcd_registration", self._cluster.registration_state)
         self._core.show_gauges()

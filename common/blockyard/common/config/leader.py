@@ -34,7 +34,7 @@ class LeaderConfig(NodeConfig):
         Count(1, 100_000),
         default=1024,
         group=LIMITS,
-        help="Workers linked at a time; further ones are refused.",
+        help="Workers taken in at a time; further ones are ignored and refused.",
     )
     match_max_keys: int = setting(
         Count(1, 1_000_000), default=4096, group=LIMITS, help="Keys that one /v1/match request may name."

@@ -29,6 +29,7 @@ ELECTION = (
 
 INDEX = (
     _gauge("workers", "Workers by state; partial ones still owe their snapshot.", WORKER_STATE),
+    _counter("registrations_ignored_total", "Times a registration was ignored since max_workers others came first."),
     _gauge("index_keys", "Distinct keys in the ownership index."),
     _gauge("index_copies", "Copies in the ownership index (a key counts once per worker)."),
     _counter("deltas_applied_total", "Ownership changes applied."),

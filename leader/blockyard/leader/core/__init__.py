@@ -4,6 +4,7 @@ events        what can happen to a leader
 instructions  what the machine asks its shell to do
 settings      its limits and waits
 membership    workers by registration, their links, and links that wait for a registration
+overflow      registrations beyond the members that are taken in
 ownership     the index: key -> who holds it in which tiers
 matching      longest prefix of a run of keys, per worker and tier
 rebuild       one worker's numbered claims: deltas, gaps, snapshots swapped in whole

@@ -31,6 +31,15 @@ def refusal(hello: WorkerHello, epoch: Epoch | None, links: int, settings: Leade
     return None
 
 
+def ignored(hello: WorkerHello, settings: LeaderSettings) -> LinkRefused:
+    """The refusal of a hello whose registration found no place."""
+    return LinkRefused(
+        "busy",
+        f"worker {hello.node}: its registration is ignored, as {settings.max_workers} others came before it; "
+        f"the limit is max_workers = {settings.max_workers}",
+    )
+
+
 def outdated(hello: WorkerHello, incarnation: int) -> LinkRefused:
     """The refusal of a hello whose registration has been replaced."""
     return LinkRefused(

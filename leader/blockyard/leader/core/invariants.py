@@ -26,6 +26,8 @@ def check_members(members: Membership, index: Ownership, epoch: Epoch | None, se
     linked = sum(member.link is not None for member in members)
     _require("one-link-per-member", linked == len(members.by_link), f"{linked} of {len(members.by_link)} links")
     _require("leader-only-links", epoch is not None or not members.links, f"{members.links} links, no epoch")
+    count = len(members.by_node)
+    _require("bounded-queues", count <= settings.max_workers, f"{count} members")
     _require("bounded-queues", members.links <= settings.max_workers, f"{members.links} links")
     for waiting in members.waiting.values():
         registered = members.by_node.get(waiting.hello.node)

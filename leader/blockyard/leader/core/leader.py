@@ -21,10 +21,11 @@ from blockyard.leader.core.instructions import CloseLink, Instruction, SendTo
 from blockyard.leader.core.journal import Journal, Transition
 from blockyard.leader.core.matching import Prefix, longest_prefixes
 from blockyard.leader.core.membership import Member, Membership, Waiting
+from blockyard.leader.core.overflow import Overflow
 from blockyard.leader.core.ownership import Ownership
 from blockyard.leader.core.rebuild import Claims, TooManyKeys, Unexpected
 from blockyard.leader.core.settings import LeaderSettings
-from blockyard.leader.core.views import Degradation, EngineView, Holding, WorkerView
+from blockyard.leader.core.views import Degradation, Holding, WorkerView
 
 
 class LeaderCore:
@@ -35,6 +36,7 @@ class LeaderCore:
         self.counters = counters or Counters("leader")
         self.epoch: Epoch | None = None
         self.members = Membership()
+        self.overflow = Overflow(settings.max_workers)
         self.index = Ownership()
         self._journal = Journal(settings.journal_changes)
         self._latest: Epoch | None = None
@@ -52,7 +54,7 @@ class LeaderCore:
             case events.WorkerRegistered():
                 return self._registered(now, event)
             case events.WorkerUnregistered(node, incarnation):
-                return self._unregistered(now, node, incarnation)
+                return self._unregistered(now, node, incarnation) + self._fill_up(now)
             case events.WorkersListed(workers):
                 return self._listed(now, workers)
             case events.BecameLeader(epoch):
@@ -76,7 +78,8 @@ class LeaderCore:
     @property
     def partial(self) -> bool:
         """True while some member's claims are not all known, so that a missing key proves nothing."""
-        return self._unlisted_since is not None or any(not member.claims.in_step for member in self.members)
+        known = self._unlisted_since is None and not len(self.overflow)
+        return not known or any(not member.claims.in_step for member in self.members)
 
     def where(self, key: Key) -> list[Holding]:
         """Who holds a key, by node."""
@@ -92,13 +95,16 @@ class LeaderCore:
 
     def workers(self) -> list[WorkerView]:
         """All members, by node."""
-        return [_view(self.members.by_node[node]) for node in sorted(self.members.by_node)]
+        return [self.members.by_node[node].view() for node in sorted(self.members.by_node)]
 
     def degraded(self) -> list[Degradation]:
         """What makes answers less than whole now."""
         found = []
         if self._unlisted_since is not None:
             found.append(Degradation("membership", "etcd's list of workers is not read yet", self._unlisted_since))
+        if self.overflow.since is not None:
+            detail = f"{len(self.overflow)} workers are registered beyond max_workers = {self.settings.max_workers}"
+            found.append(Degradation("workers-ignored", detail, self.overflow.since))
         for member in self.members:
             if member.link is None:
                 found.append(Degradation("worker-lost", f"worker {member.node} has no link", member.since))
@@ -132,6 +138,7 @@ class LeaderCore:
             # Also one that is newer than listed: the store it was registered in is no more.
             if listed.get(member.node) != member.incarnation:
                 done += self._unregistered(now, member.node, member.incarnation)
+        self.overflow.clear()
         for worker in workers:
             done += self._registered(now, worker)
         self._unlisted_since = None
@@ -143,6 +150,10 @@ class LeaderCore:
         if member is not None and worker.incarnation > member.incarnation:
             done += self._unregistered(now, member.node, member.incarnation)
             member = None
+        if member is None and len(self.members.by_node) >= self.settings.max_workers:
+            self.counters.add("blockyard_leader_registrations_ignored_total")
+            self.overflow.add(now, worker)
+            return done
         if member is None:
             claims = Claims(worker.node, self.index, self._journal, self.counters, self.settings)
             member = Member(worker.node, worker.incarnation, worker.info, claims, now)
@@ -153,7 +164,15 @@ class LeaderCore:
             done += self._opened(now, link, self.members.waiting.pop(link).hello)
         return done
 
+    def _fill_up(self, now: float) -> list[Instruction]:
+        """Take in who was ignored for want of a place, now that there may be one."""
+        done: list[Instruction] = []
+        while len(self.members.by_node) < self.settings.max_workers and (worker := self.overflow.take()):
+            done += self._registered(now, worker)
+        return done
+
     def _unregistered(self, now: float, node: str, incarnation: int) -> list[Instruction]:
+        self.overflow.remove(node, incarnation)
         member = self.members.by_node.get(node)
         if member is None or incarnation < member.incarnation:
             return []
@@ -171,6 +190,9 @@ class LeaderCore:
         if refused is not None or self.epoch is None:
             return [SendTo(link, refused), CloseLink(link, refused.code)] if refused else []
         member = self.members.by_node.get(hello.node)
+        if member is None and hello.node in self.overflow.named:
+            refused = admission.ignored(hello, self.settings)
+            return [SendTo(link, refused), CloseLink(link, refused.code)]
         if member is None or hello.incarnation > member.incarnation:
             self.members.waiting[link] = Waiting(hello, now)
             return []
@@ -180,7 +202,7 @@ class LeaderCore:
         done: list[Instruction] = []
         if member.link is not None:
             done.append(self._cut(now, member, "replaced"))
-        self.members.connect(member, link, hello, now)
+        self.members.connect(member, link, now)
         expect = member.claims.resume(now, hello.next_seq)
         welcome = wire.LinkWelcome(
             wire.PROTOCOL_MAX, self.settings.version, self.epoch.cluster_uid, self.epoch.number, expect
@@ -264,19 +286,3 @@ class LeaderCore:
         if (resync := claims.overdue(now)) is not None:
             done.append(SendTo(member.link, resync))
         return done
-
-
-def _view(member: Member) -> WorkerView:
-    stats = member.stats
-    return WorkerView(
-        node=member.node,
-        incarnation=member.incarnation,
-        info=member.info,
-        state=member.state,
-        since=member.since,
-        keys=member.claims.holder.copies,
-        applied_seq=member.claims.applied,
-        used_bytes=stats.used_bytes if stats else None,
-        pool_bytes=stats.pool_bytes if stats else None,
-        engines=tuple(EngineView(*engine) for engine in stats.engines) if stats else (),
-    )

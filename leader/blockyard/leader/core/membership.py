@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from blockyard.common.messages.cluster import WorkerHello, WorkerStats
 from blockyard.leader.core.events import WorkerInfo
 from blockyard.leader.core.rebuild import Claims
+from blockyard.leader.core.views import EngineView, WorkerView
 
 
 @dataclass(slots=True)
@@ -21,7 +22,6 @@ class Member:
     claims: Claims
     since: float
     link: int | None = None
-    hello: WorkerHello | None = None
     stats: WorkerStats | None = None
     behind_since: float | None = None
 
@@ -31,6 +31,22 @@ class Member:
         if self.link is None:
             return "lost"
         return "live" if self.claims.in_step else "partial"
+
+    def view(self) -> WorkerView:
+        """The member as the faces show it."""
+        stats = self.stats
+        return WorkerView(
+            node=self.node,
+            incarnation=self.incarnation,
+            info=self.info,
+            state=self.state,
+            since=self.since,
+            keys=self.claims.holder.copies,
+            applied_seq=self.claims.applied,
+            used_bytes=stats.used_bytes if stats else None,
+            pool_bytes=stats.pool_bytes if stats else None,
+            engines=tuple(EngineView(*engine) for engine in stats.engines) if stats else (),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +81,10 @@ class Membership:
         """The registration is gone; its link must have been cut before."""
         del self.by_node[member.node]
 
-    def connect(self, member: Member, link: int, hello: WorkerHello, now: float) -> None:
+    def connect(self, member: Member, link: int, now: float) -> None:
         """Give the member its link."""
         self.by_link[link] = member
-        member.link, member.hello, member.since = link, hello, now
+        member.link, member.since = link, now
 
     def cut(self, member: Member, now: float) -> int | None:
         """Take the member's link away and return it."""

@@ -11,7 +11,8 @@ class LeaderSettings:
     version: str
 
     max_workers: int = 1024
-    """Links of members and of those that wait; a further one is refused as busy."""
+    """Members, and links of members and of those that wait. A further link is refused as busy, a further
+    registration is ignored until a member leaves."""
 
     registration_wait: float = 5.0
     """A hello may overtake etcd's watch; a link whose registration has not shown by then is refused."""
