@@ -109,12 +109,9 @@ class Experiment:
         """Start everything, run the rounds, return what was measured."""
         model = cached_model(self._folder / "models")
         socket = self._folder / "worker.sock"
-        worker = self._supervisor.start(
-            "worker",
-            [sys.executable, "-m", "blockyard.cli.main", "worker", "--socket", str(socket)]
-            + ["--host-pool", "1GiB", "--log-level", "warning"],
-            {},
-        )
+        command = [sys.executable, "-m", "blockyard.cli.main", "worker", "--socket", str(socket)]
+        command += ["--host-pool", "1GiB", "--log-level", "warning"]
+        worker = self._supervisor.start("worker", command, {})
         transfer = {
             "kv_connector": "BlockyardConnector",
             "kv_connector_module_path": "blockyard.engine.vllm",
