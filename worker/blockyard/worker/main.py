@@ -70,6 +70,7 @@ def _settings(config: WorkerConfig) -> CoreSettings:
         fill_deadline=config.fill_deadline,
         max_pins_per_engine=config.max_pins_per_engine,
         max_fills_per_engine=config.max_fills_per_engine,
+        delta_interval=config.delta_interval,
     )
 
 

@@ -21,6 +21,7 @@ from blockyard.worker.attach import AttachServer
 from blockyard.worker.checksums import Area, ChecksumThreads
 from blockyard.worker.cluster_side import ClusterSide
 from blockyard.worker.core import events
+from blockyard.worker.core.policies.registry import POLICIES
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.worker import WorkerCore
 from blockyard.worker.faces import Faces
@@ -47,7 +48,7 @@ class Service:
         self._pool = pool
         self._started = time.monotonic()
         self._counters = Counters(Part.WORKER, strict=False)
-        self._core = WorkerCore(settings, self._counters)
+        self._core = WorkerCore(settings, self._counters, POLICIES[config.policy])
         self._health = Health()
         self._shell = Shell(self._core, pool, self._counters, config.delta_interval)
         self._server = AttachServer(listener, pool.descriptors, self._shell)

@@ -31,6 +31,7 @@ class CoreSettings(msgspec.Struct, frozen=True):
     outbox_changes: int = 65536
     outbox_deltas: int = 64
     snapshot_parts_per_tick: int = 8
+    delta_interval: float = 0.1
     stats_interval: float = 1.0
 
     def __post_init__(self) -> None:

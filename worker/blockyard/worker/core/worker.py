@@ -68,6 +68,7 @@ class WorkerCore:
             self._emit,
         )
         self.incarnation = 0
+        self._deltas_due = 0.0
         self._stats_due = 0.0
         self._handlers = self._event_handlers()
         self._receivers = self._message_receivers()
@@ -97,6 +98,7 @@ class WorkerCore:
             self.grants.next_deadline(),
             self.reservations.fills.next_deadline(),
             self.book.next_deadline(),
+            self._deltas_due if self.outbox.can_send else None,
         )
         return min((one for one in deadlines if one is not None), default=None)
 
@@ -187,7 +189,7 @@ class WorkerCore:
     def _link_up(self, event: events.LinkUp) -> None:
         if self.incarnation and self.fence.admit(event.epoch):
             self._publish(self.outbox.link_up(event.expect_seq))
-            self._publish(self.outbox.pump(self.holdings.shared()))
+            self._publish_holdings()
 
     def _link_down(self, event: events.LinkDown) -> None:
         self.outbox.link_down()
@@ -207,12 +209,20 @@ class WorkerCore:
         self.reservations.expire(self.now)
         self.transfers.expire(self.now, self.book.sessions)
         self.attachments.expire(self.now)
-        self._publish(self.outbox.pump(self.holdings.shared()))
+        if self.now >= self._deltas_due:
+            self._publish_holdings()
+        else:
+            self._publish(self.outbox.pump_snapshot(self.holdings.shared()))
         self._publish_stats()
 
     def _publish(self, messages: list[ToLeader]) -> None:
         if messages:
             self._emit(Publish(messages))
+
+    def _publish_holdings(self) -> None:
+        """All that may be sent; changes from now on wait for `delta_interval`."""
+        self._deltas_due = self.now + self.settings.delta_interval
+        self._publish(self.outbox.pump(self.holdings.shared()))
 
     def _publish_stats(self) -> None:
         if self.outbox.linked and self.now >= self._stats_due:

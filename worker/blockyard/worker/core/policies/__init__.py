@@ -1,1 +1,1 @@
-"""Which chunk goes first when a slot is needed: one interface (base) and one file per policy."""
+"""Which chunk goes first when a slot is needed: one interface (base), one file per policy, names (registry)."""
