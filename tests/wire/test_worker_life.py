@@ -128,6 +128,7 @@ def one_line(log: str) -> str:
         ("host_pool", {"host_pool": "4TiB", "slab_size": "16GiB"}),
         ("metrics_listen", {"metrics_listen": "192.0.2.1:80"}),
         ("socket", {"socket": "/proc/worker.sock"}),
+        ("socket", {"socket": "/proc/none/worker.sock"}),
     ],
 )
 def test_what_cannot_be_had_is_one_line_and_exit_code_2(naming: str, settings: dict[str, str]) -> None:
@@ -145,6 +146,21 @@ def test_a_file_at_the_socket_path_is_not_removed(tmp_path: Path) -> None:
         assert worker.wait() == 2
         assert "no socket" in one_line(worker.log)
     assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize(("socket_mode", "folder_mode"), [("0600", 0o700), ("0660", 0o750)])
+def test_the_sockets_folder_is_made_on_a_fresh_machine(tmp_path: Path, socket_mode: str, folder_mode: int) -> None:
+    path = tmp_path / "run" / "worker.sock"
+    with WorkerProcess(socket=str(path), socket_mode=socket_mode):
+        assert stat.S_ISSOCK(path.stat().st_mode)
+        assert stat.S_IMODE(path.parent.stat().st_mode) == folder_mode
+
+
+def test_no_more_than_one_folder_is_made(tmp_path: Path) -> None:
+    with WorkerProcess(spawn_only=True, socket=str(tmp_path / "a" / "b" / "worker.sock")) as worker:
+        worker.spawn()
+        assert worker.wait() == 2
+        assert "its folder is missing" in one_line(worker.log)
 
 
 def test_the_socket_has_the_mode_it_was_given() -> None:

@@ -23,6 +23,7 @@ class Listener:
 
     def __init__(self, path: Path, mode: int) -> None:
         self.path = path
+        _make_folder(path, mode)
         self._lock = _take_lock(path)
         try:
             _remove_stale(path)
@@ -39,6 +40,23 @@ class Listener:
             if self.path.stat().st_ino == self._inode:
                 self.path.unlink()
         os.close(self._lock)
+
+
+def _make_folder(path: Path, mode: int) -> None:
+    """Make the socket's folder if only that is missing; it lets the group in when the socket does."""
+    folder = path.parent
+    if folder.exists():
+        return
+    try:
+        folder.mkdir()
+        folder.chmod(0o750 if mode & 0o070 else 0o700)
+    except FileExistsError:
+        return  # another worker was faster
+    except OSError as error:
+        raise ConfigError(
+            f"socket = {path}: its folder is missing and cannot be made: {error.strerror}; "
+            f"right: a path in a folder that exists, or whose parent {folder.parent} exists and is writable"
+        ) from error
 
 
 def _take_lock(path: Path) -> int:
