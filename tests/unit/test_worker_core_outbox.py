@@ -2,12 +2,12 @@
 
 from blockyard.common.fencing import Epoch
 from blockyard.common.messages import cluster
-from blockyard.worker.core import events
+from blockyard.worker.core import events, instructions
 from support.worker_core import Engine, Node, keys
 from support.worker_core_leader import UID, Leader
 
 
-def linked(**settings: int) -> tuple[Node, Engine, Leader]:
+def linked(**settings: float) -> tuple[Node, Engine, Leader]:
     node = Node(**settings)
     engine = node.engine()
     node.do(events.Incarnated(7))
@@ -42,6 +42,31 @@ def test_nothing_is_told_before_its_checksum_stands() -> None:
     leader.tick()
     assert leader.held == set()
     node.check()
+    leader.tick()
+    assert leader.held == set(keys(1))
+
+
+def test_changes_wait_for_the_delta_interval() -> None:
+    node, engine, leader = linked(delta_interval=2.0)
+    leader.ack()
+    engine.store(keys(1))
+    node.check()
+    leader.tick()
+    engine.store(keys(2))
+    node.check()
+    assert node.core.next_deadline() == node.now + 1.9
+    leader.take(node.wait(1.8))
+    assert leader.held == set()
+    (delta,) = [one for one in leader.take(node.wait(0.2)) if isinstance(one, cluster.Delta)]
+    assert leader.held == set(keys(1, 2))
+    assert len(delta.changes) == 2
+
+
+def test_a_snapshot_does_not_wait_for_the_delta_interval() -> None:
+    node, engine, leader = linked(delta_interval=60.0)
+    engine.store(keys(1))
+    node.check()
+    node.do(events.ResyncAsked(0))
     leader.tick()
     assert leader.held == set(keys(1))
 
@@ -200,3 +225,15 @@ def test_sizes_are_told_about_once_a_second() -> None:
     assert 2 <= len(told) <= 3
     assert (told[-1].ready_slots, told[-1].pinned_slots) == (1, 1)
     assert told[-1].engines == [("a", "tiny", "attached")]
+
+
+def test_a_very_long_model_name_is_cut_for_the_leader() -> None:
+    node = Node()
+    node.engine(model="m" * 4096)
+    node.do(events.Incarnated(7))
+    (begin, *_) = Leader(node).link()
+    assert isinstance(begin, cluster.SnapshotBegin)
+    assert [len(world.model) for world in begin.worlds] == [cluster.MAX_SHORT]
+    stats = [one for one in node.wait(1.0) if isinstance(one, instructions.Publish)][-1].messages[-1]
+    assert isinstance(stats, cluster.WorkerStats)
+    assert stats.engines == [("a", "m" * cluster.MAX_SHORT, "attached")]

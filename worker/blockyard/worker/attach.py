@@ -183,7 +183,10 @@ class AttachServer:
         _log.warning("handshake refused", extra=fields(code=error.code, detail=error.detail))
         self._reports.handshake_refused(error.code)
         with contextlib.suppress(OSError):
-            sock.send(encode(attach.Refused(error.code, error.detail), attach.MAX_FRAME), socket.MSG_NOSIGNAL)
+            sock.send(
+                encode(attach.Refused(error.code, error.detail[: attach.MAX_TEXT]), attach.MAX_FRAME),
+                socket.MSG_NOSIGNAL,
+            )
         sock.close()
 
     async def _open(self, sock: socket.socket, introduction: Introduction) -> None:

@@ -21,7 +21,7 @@ from blockyard.common.codec import PREFIX_BYTES, Decoder, FrameRefused, encode, 
 from blockyard.common.errors import BlockyardError
 from blockyard.common.messages import attach
 
-_MAX_HELLO = 64 << 10
+MAX_HELLO = 64 << 10
 _ROOM_FOR_DESCRIPTORS = 16
 
 _hello: Decoder[attach.Hello] = Decoder(attach.Hello)
@@ -51,7 +51,7 @@ async def receive_hello(sock: socket.socket, timeout: float) -> Introduction:
     try:
         try:
             async with asyncio.timeout(timeout):
-                size = frame_size(await _exactly(sock, PREFIX_BYTES, descriptors), _MAX_HELLO)
+                size = frame_size(await _exactly(sock, PREFIX_BYTES, descriptors), MAX_HELLO)
                 payload = await _exactly(sock, size, descriptors)
             hello = _hello.decode(payload)
         except TimeoutError:

@@ -22,8 +22,14 @@ PROTOCOL_MAX = 1
 MAX_KEYS = 8192
 """Keys in one message; a longer run is cut by the engine."""
 
+MAX_GROUPS = 64
+"""KV cache groups of one engine."""
+
+MAX_TEXT = 4096
+"""Characters of a text; a longer one is cut by who sends it."""
+
 MAX_FRAME = 1 << 20
-"""Largest frame in bytes, either way."""
+"""Largest frame in bytes, either way. Each message fits at its own limits."""
 
 Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
 OptionalDigest = Annotated[bytes, Meta(max_length=32)]
@@ -32,7 +38,9 @@ OptionalBootId = Annotated[bytes, Meta(max_length=16)]
 KeyBlob = Annotated[bytes, Meta(max_length=32 * MAX_KEYS)]
 PerKey = Annotated[bytes, Meta(max_length=MAX_KEYS)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
-Text = Annotated[str, Meta(max_length=4096)]
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+Short = Annotated[str, Meta(max_length=256)]
+"""A text of which one message carries many."""
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Small = Annotated[int, Meta(ge=0, le=65535)]
 
@@ -64,7 +72,7 @@ class Hello(_Message, tag="hello"):
     rank: Annotated[int, Meta(ge=0, le=15)]
     local_ranks: Annotated[int, Meta(ge=1, le=16)]
     fingerprint: Digest
-    groups: Annotated[list[GroupShape], Meta(min_length=1, max_length=64)]
+    groups: Annotated[list[GroupShape], Meta(min_length=1, max_length=MAX_GROUPS)]
     gpu_cache_bytes: Count
     previous: Count = 0
     previous_boot: OptionalBootId = b""
@@ -90,7 +98,7 @@ class Welcome(_Message, tag="welcome"):
     cluster_uid: OptionalBootId
     pool_bytes: Count
     table_bytes: Count
-    groups: list[GroupGrant]
+    groups: Annotated[list[GroupGrant], Meta(max_length=MAX_GROUPS)]
     pin_ttl_ms: Count
 
 
@@ -164,7 +172,7 @@ class Forget(_Message, tag="forget"):
 class EngineCounters(_Message, tag="counters"):
     """Increments of the engine's own counters since the last message, by metric name and label value."""
 
-    counts: Annotated[list[tuple[Name, Text, float]], Meta(max_length=256)]
+    counts: Annotated[list[tuple[Name, Short, float]], Meta(max_length=256)]
 
 
 class Resolve(_Message, tag="resolve"):
@@ -190,9 +198,9 @@ class Resolved(_Message, tag="resolved"):
     seq: Count
     job: Count
     states: PerKey
-    slots: Annotated[list[int], Meta(max_length=MAX_KEYS)]
-    generations: Annotated[list[int], Meta(max_length=MAX_KEYS)]
-    offsets: Annotated[list[int], Meta(max_length=MAX_KEYS)]
+    slots: Annotated[list[Count], Meta(max_length=MAX_KEYS)]
+    generations: Annotated[list[Count], Meta(max_length=MAX_KEYS)]
+    offsets: Annotated[list[Count], Meta(max_length=MAX_KEYS)]
 
 
 class StoreDone(_Message, tag="store_done"):

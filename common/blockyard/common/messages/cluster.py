@@ -14,16 +14,25 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from blockyard.common.messages.attach import BootId, Count, Digest, Name, OptionalBootId, Small, Text
+from blockyard.common.messages.attach import MAX_GROUPS, BootId, Count, Digest, Name, OptionalBootId, Short, Small, Text
 
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
 
 MAX_FRAME = 1 << 20
-"""Largest frame in bytes, either way."""
+"""Largest frame in bytes, either way. Each message fits at its own limits."""
 
 MAX_CHANGES = 4096
 """Changes in one Delta or SnapshotPart."""
+
+MAX_WORLDS = 256
+"""Worlds in one Delta or SnapshotBegin."""
+
+MAX_ENGINES = 256
+"""Engines in one WorkerStats; further ones are left out."""
+
+MAX_SHORT = 256
+"""Characters of a model's name here; a longer one is cut."""
 
 TIER_HOST = 1
 TIER_DISK = 2
@@ -71,8 +80,8 @@ class World(_Message):
 
     index: Small
     fingerprint: Digest
-    model: Text
-    tokens_per_chunk: list[tuple[Small, Count]]
+    model: Short
+    tokens_per_chunk: Annotated[list[tuple[Small, Count]], Meta(max_length=MAX_GROUPS)]
 
 
 class Change(_Message):
@@ -89,7 +98,7 @@ class Delta(_Message, tag="delta"):
     """Changes since the last seq; seq counts messages, from 1 for each incarnation."""
 
     seq: Annotated[int, Meta(ge=1, le=2**53)]
-    worlds: Annotated[list[World], Meta(max_length=256)]
+    worlds: Annotated[list[World], Meta(max_length=MAX_WORLDS)]
     changes: Annotated[list[Change], Meta(max_length=MAX_CHANGES)]
 
 
@@ -98,7 +107,7 @@ class SnapshotBegin(_Message, tag="snapshot_begin"):
 
     seq: Count
     keys: Count
-    worlds: Annotated[list[World], Meta(max_length=256)]
+    worlds: Annotated[list[World], Meta(max_length=MAX_WORLDS)]
 
 
 class SnapshotPart(_Message, tag="snapshot_part"):
@@ -122,7 +131,7 @@ class WorkerStats(_Message, tag="worker_stats"):
     ready_slots: Count
     pinned_slots: Count
     doomed_slots: Count
-    engines: Annotated[list[tuple[Name, Text, Name]], Meta(max_length=1024)]
+    engines: Annotated[list[tuple[Name, Short, Name]], Meta(max_length=MAX_ENGINES)]
     """(engine id, model, state) of each attached engine."""
 
 

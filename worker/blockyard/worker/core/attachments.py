@@ -123,7 +123,7 @@ class Attachments:
 
     def _refuse(self, session: int, refusal: Refusal) -> None:
         self._counters.add("blockyard_worker_attaches_refused_total", reason=refusal.code)
-        self._emit(Send(session, attach.Refused(refusal.code, refusal.detail)))
+        self._emit(Send(session, attach.Refused(refusal.code, refusal.detail[: attach.MAX_TEXT])))
         self._emit(CloseSession(session, refusal.code))
         self._emit(Unwatch(session))
 
@@ -175,7 +175,7 @@ class Attachments:
     def break_off(self, session: Session, fault: str) -> None:
         """The peer does not keep to the protocol: end the session, keep what it may be copying."""
         self._counters.add("blockyard_worker_frames_refused_total", reason="malformed")
-        self._emit(Send(session.id, attach.Closing(fault)))
+        self._emit(Send(session.id, attach.Closing(fault[: attach.MAX_TEXT])))
         self._emit(CloseSession(session.id, fault))
         self._close(session)
 

@@ -1,8 +1,9 @@
 """What a worker's state looks like in numbers, for scrapes and for the leader. Reads, and decides nothing."""
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from blockyard.common.messages.cluster import WorkerStats
+from blockyard.common.messages.cluster import MAX_ENGINES, MAX_SHORT, WorkerStats
 from blockyard.worker.core.chunks import ChunkState
 from blockyard.worker.core.sessions import SessionState
 
@@ -37,8 +38,8 @@ def stats(core: "WorkerCore") -> WorkerStats:
         pinned_slots=len(pinned),
         doomed_slots=holdings.slots[ChunkState.DOOMED],
         engines=[
-            (engine.id, engine.model, "attached" if engine.scheduler else "waiting")
-            for engine in core.book.engines.values()
+            (engine.id, engine.model[:MAX_SHORT], "attached" if engine.scheduler else "waiting")
+            for engine in islice(core.book.engines.values(), MAX_ENGINES)
         ],
     )
 

@@ -29,7 +29,7 @@ def _change(chunk: Chunk, tiers: int) -> cluster.Change:
 
 def _announcement(world: World) -> cluster.World:
     tokens = [(group, tokens) for group, tokens, _ in world.shapes]
-    return cluster.World(world.index, world.fingerprint, world.model, tokens)
+    return cluster.World(world.index, world.fingerprint, world.model[: cluster.MAX_SHORT], tokens)
 
 
 class Outbox:
@@ -62,6 +62,12 @@ class Outbox:
         """Whether every queue is within its bound."""
         settings = self._settings
         return len(self._pending) <= settings.outbox_changes and len(self._unacked) <= settings.outbox_deltas
+
+    @property
+    def can_send(self) -> bool:
+        """Whether a Delta can go out now."""
+        free = self._linked and self._snapshot is None and not self._snapshot_needed
+        return free and bool(self._pending) and len(self._unacked) < self._settings.outbox_deltas
 
     @property
     def settled(self) -> bool:
@@ -118,18 +124,22 @@ class Outbox:
         """What may be sent in this step. `holding` gives every chunk that is held, if a snapshot has to
         begin.
         """
+        messages = self.pump_snapshot(holding)
+        while self.can_send:
+            messages.append(self._next_delta())
+        return messages
+
+    def pump_snapshot(self, holding: Iterator[Chunk]) -> list[ToLeader]:
+        """The same without Deltas: the next parts of a snapshot that is under way, or has to begin."""
         if not self._linked:
             return []
         if self._snapshot_needed:
             self._begin_snapshot(list(holding))
-        messages: list[ToLeader] = []
-        if self._snapshot is not None:
-            messages += islice(self._snapshot, self._settings.snapshot_parts_per_tick)
-            if not isinstance(messages[-1], cluster.SnapshotEnd):
-                return messages
+        if self._snapshot is None:
+            return []
+        messages = list(islice(self._snapshot, self._settings.snapshot_parts_per_tick))
+        if isinstance(messages[-1], cluster.SnapshotEnd):
             self._snapshot = None
-        while self._pending and len(self._unacked) < self._settings.outbox_deltas:
-            messages.append(self._next_delta())
         return messages
 
     def _note(self, chunk: Chunk, tiers: int) -> None:
