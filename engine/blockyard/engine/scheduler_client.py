@@ -24,8 +24,10 @@ from blockyard.engine.session import Session
 
 __all__ = ["Grant", "SchedulerClient"]
 
-ANSWER_SECONDS = 0.25
-"""A worker that has not answered an acquire by then is taken for stuck; a healthy one takes well under 1 ms.
+ANSWER_SECONDS = 1.0
+"""A worker that has not answered an acquire by then is taken for stuck. A healthy one takes well under 1 ms, but on
+a machine whose CPUs are all busy it may not run for a while, and attaching anew costs more than waiting: until then
+each request that waits loses only its own acquire deadline, and it is the breaker that decides after this.
 """
 
 MAX_RUNS = 64
