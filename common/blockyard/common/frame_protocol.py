@@ -1,7 +1,7 @@
 """A framed link as an asyncio protocol: callbacks instead of streams, for links where each µs counts.
 
 Owns cutting, decoding and sending of frames on one transport, and cutting off a peer that does not read. Must
-never know what a message means. Against `link.StreamLink` it saves a task switch per message.
+never know what a message means. Against asyncio's streams it saves a task switch per message.
 """
 
 import asyncio
@@ -11,9 +11,12 @@ from typing import Generic, TypeVar, cast
 import msgspec
 
 from blockyard.common.codec import Decoder, FrameBuffer, FrameRefused, encode
-from blockyard.common.link import MAX_UNSENT, LinkClosed
+from blockyard.common.link import LinkClosed
 
 M = TypeVar("M")
+
+MAX_UNSENT = 8 << 20
+"""Bytes that may wait in a link's send buffer before its peer counts as stuck."""
 
 
 class FrameProtocol(asyncio.Protocol, Generic[M]):

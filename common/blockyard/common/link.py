@@ -1,22 +1,18 @@
-"""Framed links over streams: one for asyncio, one that blocks with deadlines.
+"""A framed link for threads that block, each call with a deadline; see frame_protocol for one on asyncio.
 
 Owns reading and writing of whole frames with bounds on time and on memory. Must never know what a message means.
 """
 
-import asyncio
 import socket
 import time
 from typing import Generic, TypeVar
 
 import msgspec
 
-from blockyard.common.codec import PREFIX_BYTES, Decoder, FrameBuffer, encode, frame_size
+from blockyard.common.codec import Decoder, FrameBuffer, encode
 from blockyard.common.errors import BlockyardError
 
 M = TypeVar("M")
-
-MAX_UNSENT = 8 << 20
-"""Bytes that may wait in a link's send buffer before its peer counts as stuck."""
 
 
 class LinkClosed(BlockyardError):
@@ -25,57 +21,6 @@ class LinkClosed(BlockyardError):
 
 class LinkTimeout(BlockyardError):
     """A deadline passed. The link is of no further use: an answer may still be under way."""
-
-
-class StreamLink(Generic[M]):
-    """A framed link on asyncio streams. Sending never waits; a peer that does not read is cut off."""
-
-    def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        decoder: Decoder[M],
-        max_frame: int,
-        max_unsent: int = MAX_UNSENT,
-    ) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._decoder = decoder
-        self._max_frame = max_frame
-        self._max_unsent = max_unsent
-
-    def send(self, message: msgspec.Struct) -> None:
-        """Queue one message; raises LinkClosed when the peer is gone or too far behind."""
-        if self._writer.is_closing():
-            raise LinkClosed("link is closed")
-        unsent = self._writer.transport.get_write_buffer_size()
-        if unsent > self._max_unsent:
-            self._writer.transport.abort()
-            raise LinkClosed(f"peer does not read: {unsent} bytes unsent, the limit is {self._max_unsent}")
-        self._writer.write(encode(message, self._max_frame))
-
-    async def receive(self, timeout: float | None = None) -> M:
-        """Next message. Raises LinkClosed, LinkTimeout after `timeout` seconds, or FrameRefused.
-
-        After FrameRefused("malformed") the stream is still in step and the next receive is valid.
-        """
-        try:
-            async with asyncio.timeout(timeout):
-                prefix = await self._reader.readexactly(PREFIX_BYTES)
-                payload = await self._reader.readexactly(frame_size(prefix, self._max_frame))
-        except TimeoutError as error:
-            raise LinkTimeout(f"nothing received within {timeout} s") from error
-        except (asyncio.IncompleteReadError, OSError) as error:
-            raise LinkClosed(f"peer closed the link: {error}") from error
-        return self._decoder.decode(payload)
-
-    def close(self) -> None:
-        """Close after what is queued has been sent."""
-        self._writer.close()
-
-    def abort(self) -> None:
-        """Close now, dropping what is queued."""
-        self._writer.transport.abort()
 
 
 class BlockingLink(Generic[M]):

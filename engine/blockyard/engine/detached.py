@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 NO_WORKER = "no-worker"
 VERSION = "version"
-CLUSTER = "cluster"
 FINGERPRINT = "fingerprint"
 SIZE = "size"
 LAYOUT = "layout"

@@ -135,8 +135,7 @@ def _listener(name: str, address: Address) -> socket.socket:
 def _record(config: LeaderConfig, for_links: socket.socket, for_http: socket.socket, version: str) -> LeaderRecord:
     """What others are told; a wildcard HTTP address is reached at the host that links use."""
     link = config.advertised(for_links.getsockname()[1])
-    http_host = link.host if config.http_listen.is_wildcard else config.http_listen.host
-    return LeaderRecord(config.node_id, str(link), str(Address(http_host, for_http.getsockname()[1])), version)
+    return LeaderRecord(config.node_id, str(link), str(config.http_advertised(for_http.getsockname()[1])), version)
 
 
 def _version() -> str:

@@ -11,9 +11,7 @@ from blockyard.common.metrics.spec import Equality, Kind, Label, Metric, Part
 
 LOAD_FAIL_REASON = Label("reason", tuple(state.label for state in CopyState if state is not CopyState.OK))
 UNANSWERED_REASON = Label("reason", (KeyState.DEADLINE.label, KeyState.DISABLED.label))
-DETACH_REASON = Label(
-    "reason", ("no-worker", "version", "cluster", "fingerprint", "size", "layout", "timeout", "refused")
-)
+DETACH_REASON = Label("reason", ("no-worker", "version", "fingerprint", "size", "layout", "timeout", "refused"))
 
 # From a tenth of the scheduler's wait for an answer (about 1 ms) to well past the breaker.
 ACQUIRE_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0)
