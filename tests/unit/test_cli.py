@@ -75,9 +75,7 @@ def test_help_of_a_role_names_every_setting_with_its_default(role: str, config: 
         (["config", "explain", "--config", "/no/such"], {}, "config = /no/such: cannot be read"),
     ],
 )
-def test_a_wrong_setting_is_one_line_and_exit_code_2(
-    args: list[str], variables: dict[str, str], told: str
-) -> None:
+def test_a_wrong_setting_is_one_line_and_exit_code_2(args: list[str], variables: dict[str, str], told: str) -> None:
     result = blockyard(*args, **variables)
     assert result.returncode == 2
     assert result.stdout == ""

@@ -91,9 +91,7 @@ def test_the_leaders_flags_make_a_valid_configuration() -> None:
 
 def test_the_workers_flags_in_the_readme_fit_the_stack() -> None:
     (command,) = re.findall(r"^    blockyard worker (.*)$", (DEPLOY / "README.md").read_text(), re.MULTILINE)
-    config = resolve(
-        WorkerConfig, "worker", flags(re.sub(r" (?!--)", "=", command).split()), None, {}
-    ).build()
+    config = resolve(WorkerConfig, "worker", flags(re.sub(r" (?!--)", "=", command).split()), None, {}).build()
     assert f"{config.etcd[0]}:{config.etcd[0].port}" in SERVICES["etcd"]["ports"]
     (group,) = yaml.safe_load((DEPLOY / "prometheus" / "targets" / "workers.yml").read_text())
     assert group["targets"] == [f"host.docker.internal:{config.metrics_listen.port}"]

@@ -72,9 +72,7 @@ def test_a_leader_needs_etcd() -> None:
 
 def test_a_leader_on_all_interfaces_needs_an_address_to_tell() -> None:
     anywhere = Address("0.0.0.0", 7501)
-    with pytest.raises(
-        SettingError, match=r"^advertise: must be set to HOST:PORT .* listen is 0\.0\.0\.0:7501"
-    ):
+    with pytest.raises(SettingError, match=r"^advertise: must be set to HOST:PORT .* listen is 0\.0\.0\.0:7501"):
         leader(listen=anywhere)
     assert leader(listen=anywhere, advertise=Address("node-1", 0)).advertised(7501) == Address("node-1", 7501)
 

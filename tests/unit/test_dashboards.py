@@ -37,9 +37,7 @@ def dashboard() -> dict[str, Any]:
 
 
 def queries() -> list[tuple[str, str]]:
-    return [
-        (panel["title"], target["expr"]) for panel in dashboard()["panels"] for target in panel["targets"]
-    ]
+    return [(panel["title"], target["expr"]) for panel in dashboard()["panels"] for target in panel["targets"]]
 
 
 def alerts() -> list[dict[str, Any]]:
@@ -105,9 +103,7 @@ def test_the_json_is_up_to_date(tmp_path: Path) -> None:
 
 
 @needs_prometheus
-@pytest.mark.parametrize(
-    "arguments", [("check", "rules", "blockyard.yml"), ("test", "rules", "blockyard_test.yml")]
-)
+@pytest.mark.parametrize("arguments", [("check", "rules", "blockyard.yml"), ("test", "rules", "blockyard_test.yml")])
 def test_alert_rules(arguments: tuple[str, ...]) -> None:
     found = subprocess.run(["promtool", *arguments], cwd=ALERTS.parent, capture_output=True, timeout=60)
     assert found.returncode == 0, (found.stdout + found.stderr).decode()
