@@ -34,11 +34,6 @@ class Geometry:
         """How many chunks the engine's blocks hold."""
         return self.blocks // self.blocks_per_chunk
 
-    @property
-    def chunk_bytes(self) -> int:
-        """Bytes of one chunk."""
-        return self.blocks_per_chunk * sum(self.pages)
-
 
 GEOMETRIES = {
     geometry.name: geometry
