@@ -10,7 +10,7 @@ from support.vllm_load import Load, prompt
 from support.vllm_servers import wait_attached
 from support.vllm_stack import Stack
 
-pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.vllm, pytest.mark.timeout(500)]
 
 PROMPTS = [prompt(seed, 1100) for seed in (401, 402)]
 
