@@ -50,7 +50,8 @@ app.command("leader")(with_flags(LeaderConfig, _leader))
 app.command("worker")(with_flags(WorkerConfig, _worker))
 
 
-@app.command("demo", context_settings=_PASS_ON)
+# Its own parser tells its help.
+@app.command("demo", context_settings=_PASS_ON | {"help_option_names": []})
 def demo(context: typer.Context) -> None:
     """Show a small cluster at work with real vLLM engines on this machine."""
     _end(_call("blockyard.cli.demo.main", context.args))

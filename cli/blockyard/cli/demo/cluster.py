@@ -24,8 +24,8 @@ ENGINE_NAMES = ("vllm-a", "vllm-b")
 MODEL_DEADLINE_S = 120.0
 EXIT_POLL_S = 0.05
 ENGINE_GRACE_S = 20.0
-# A Unix socket's path may have 107 bytes, and TMPDIR can be anything.
-LONGEST_TEMP_PATH = 60
+# A Unix socket's path may have 107 bytes, vLLM names some by 36, and TMPDIR can be anything.
+LONGEST_TEMP_PATH = 40
 
 
 class DemoCluster:
@@ -41,7 +41,7 @@ class DemoCluster:
         self.plane = control_plane.plan(self.directory, ports[: control_plane.PORTS])
         self._model = self.directory / "model"
         self.engines = [
-            DemoEngine(name, self._model, port, self.plane.socket)
+            DemoEngine(name, self._model, port, self.plane.socket, self.directory)
             for name, port in zip(ENGINE_NAMES, ports[control_plane.PORTS :], strict=True)
         ]
         self._memory = SharedMemory()

@@ -29,9 +29,9 @@ WARM_UP = "a" * (CHUNK_TOKENS // 2)
 
 
 class DemoEngine:
-    """`name` is also the engine id that worker and leader know it by."""
+    """`name` is also the engine id that worker and leader know it by. vLLM leaves sockets in `temp`."""
 
-    def __init__(self, name: str, model: Path, port: int, socket: Path) -> None:
+    def __init__(self, name: str, model: Path, port: int, socket: Path, temp: Path) -> None:
         self.name = name
         self.server = VllmServer(
             name,
@@ -41,6 +41,7 @@ class DemoEngine:
             block_size=BLOCK_SIZE,
             dtype=DTYPE,
             kv_transfer=_attachment(name, socket),
+            extra_env={"TMPDIR": str(temp), "VLLM_RPC_BASE_PATH": str(temp)},
         )
         self.client = ChatClient(self.server.url())
         self._process: ManagedProcess | None = None

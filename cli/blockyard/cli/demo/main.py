@@ -22,6 +22,7 @@ from blockyard.cli.demo.leader_client import LeaderSilent
 from blockyard.cli.demo.processes import ProcessFailed
 from blockyard.cli.demo.scenario import play
 from blockyard.cli.demo.stages import Stages
+from blockyard.cli.demo.worker_client import WorkerSilent
 
 REPORT = Path("demo-report.json")
 DID_NOT_HOLD = 1
@@ -84,7 +85,7 @@ async def _play(cluster: DemoCluster, stages: Stages, findings: Findings) -> Non
     """What goes wrong on the way is one of the findings."""
     try:
         await play(cluster, stages, findings)
-    except* (ProcessFailed, RequestFailed, LeaderSilent) as group:
+    except* (ProcessFailed, RequestFailed, LeaderSilent, WorkerSilent) as group:
         findings.broken_off += [str(error) for error in _leaves(group)]
         findings.broken_off += [
             f"{process.name} has ended; its last lines:\n{process.log_tail()}" for process in cluster.ended()

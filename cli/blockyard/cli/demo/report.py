@@ -92,7 +92,8 @@ def _rows_table(findings: Findings) -> Table:
         samples = row.ttft_samples_s
         spread = f"{1000 * min(samples):.0f}–{1000 * max(samples):.0f}"
         same = "reference" if row.name == REFERENCE else "equal" if findings.tokens_equal(row) else "differ"
-        ttft, runs = _milliseconds(row.ttft_s), str(len(samples))
+        runs = f"{len(samples)}, {row.late} late" if row.late else str(len(samples))
+        ttft = _milliseconds(row.ttft_s)
         table.add_row(row.what, row.engine, ttft, runs, spread, str(row.cached_tokens), same)
     return table
 
@@ -126,6 +127,7 @@ def _row_values(findings: Findings, row: Row) -> dict[str, Any]:
         "engine": row.engine,
         "ttft_s": row.ttft_s,
         "ttft_samples_s": row.ttft_samples_s,
+        "late": row.late,
         "cached_tokens": row.cached_tokens,
         "tokens_equal": findings.tokens_equal(row),
     }

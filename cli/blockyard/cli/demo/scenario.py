@@ -15,6 +15,7 @@ from blockyard.cli.demo.engine import BLOCK_SIZE, BLOCKS_PER_CHUNK
 from blockyard.cli.demo.findings import Findings, LeaderView
 from blockyard.cli.demo.leader_client import LeaderClient
 from blockyard.cli.demo.stages import Stages
+from blockyard.cli.demo.worker_client import WorkerClient
 from blockyard.common.identity import Key
 
 # Changes reach the leader within tenths of a second, sizes and engines about once a second.
@@ -25,16 +26,22 @@ LEADER_PAUSE_S = 0.1
 async def play(cluster: DemoCluster, stages: Stages, findings: Findings) -> None:
     """The whole course on a cluster that was just made; findings are filled as they come."""
     first, second = cluster.engines
-    async with first.client, second.client, LeaderClient(cluster.plane.leader_url) as leader:
+    plane = cluster.plane
+    async with (
+        first.client,
+        second.client,
+        LeaderClient(plane.leader_url) as leader,
+        WorkerClient(plane.worker_url) as worker,
+    ):
         await cluster.start(stages)
         with stages.stage("a chat that moves between the engines"):
             findings.turns += await conversation.hold([first, first, second, first])
         with stages.stage(f"one prompt of {len(measure.prompt())} tokens, on each engine"):
             findings.rows.append(await measure.recompute(first))
             findings.rows.append(await measure.prefix_hit(first))
-            findings.rows.append(await measure.host_hit(first, "host_hit", "host pool, cache reset"))
+            findings.rows.append(await measure.host_hit(first, worker, "host_hit", "host pool, cache reset"))
             findings.rows.append(
-                await measure.host_hit(second, "host_hit_other_engine", f"host pool, stored by {first.name}")
+                await measure.host_hit(second, worker, "host_hit_other_engine", f"host pool, by {first.name}")
             )
         keys = chunk_keys(first.world(), measure.prompt(), BLOCK_SIZE, BLOCKS_PER_CHUNK)
         with stages.stage("the leader is asked who holds what"):
@@ -46,7 +53,9 @@ async def play(cluster: DemoCluster, stages: Stages, findings: Findings) -> None
             findings.leader.append(await _ask_leader(leader, f"{first.name} killed", keys, {second.name}))
         await cluster.start_engine(first, stages)
         with stages.stage(f"the prompt on the restarted {first.name}"):
-            findings.rows.append(await measure.host_hit(first, "host_hit_after_kill", "host pool, after kill -9"))
+            findings.rows.append(
+                await measure.host_hit(first, worker, "host_hit_after_kill", "host pool, after kill -9")
+            )
 
 
 async def _ask_leader(leader: LeaderClient, moment: str, keys: list[Key], alive: set[str]) -> LeaderView:
