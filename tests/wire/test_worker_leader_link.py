@@ -29,7 +29,7 @@ def leader(etcd: EtcdServer) -> Iterator[HandLeader]:
 
 @pytest.fixture
 def worker(etcd: EtcdServer) -> Iterator[WorkerProcess]:
-    with WorkerProcess(cluster="test", etcd=etcd.endpoint, lease_ttl="5s") as process:
+    with WorkerProcess(cluster="test", etcd=etcd.endpoint, lease_ttl="20s") as process:
         yield process
 
 
@@ -50,7 +50,7 @@ def snapshot(link: LeaderSide) -> dict[bytes, int]:
 
 
 def test_the_hello_says_who_and_which(leader: HandLeader, worker: WorkerProcess) -> None:
-    hello = leader.accept().hello
+    hello = leader.welcome().hello
     assert (hello.cluster, hello.node, hello.cluster_uid) == ("test", "test-node", leader.uid)
     assert hello.incarnation == worker.metric("incarnation")
     assert hello.next_seq == 1
@@ -78,6 +78,7 @@ def test_claims_come_as_a_snapshot_then_as_deltas_and_again_when_asked(
 def test_an_old_epoch_is_refused_after_a_newer_one(leader: HandLeader, worker: WorkerProcess) -> None:
     first = leader.welcome()
     worker.wait_metric("leader_link", 1, state="live")
+    leader.hold()
     first.close()
     assert leader.welcome(epoch=leader.epoch - 1).ended()
     worker.wait_metric("leader_link", 1, state="refused")
@@ -92,9 +93,7 @@ def test_a_leader_of_another_cluster_is_refused(leader: HandLeader, worker: Work
 
 
 def test_a_refusal_is_told_with_its_reason(leader: HandLeader, worker: WorkerProcess) -> None:
-    link = leader.accept()
-    link.send(cluster.LinkRefused("version", "leader speaks 7 to 9"))
-    assert link.ended()
+    assert leader.refuse("version", "leader speaks 7 to 9").ended()
     worker.wait_metric("leader_link", 1, state="refused")
     assert "leader speaks 7 to 9" in worker.ready()[1]["leader"]
 
@@ -110,6 +109,8 @@ def test_a_new_epoch_is_followed_at_once(leader: HandLeader, worker: WorkerProce
 
 def test_a_leader_that_falls_silent_is_left(leader: HandLeader, worker: WorkerProcess) -> None:
     link = leader.welcome()
+    leader.hold()
+    link.silent = True
     assert link.ended()
     assert leader.welcome().hello.node == "test-node"
 
@@ -121,7 +122,8 @@ def test_a_leader_that_falls_silent_is_left(leader: HandLeader, worker: WorkerPr
 def test_garbage_from_a_leader_ends_the_link_only(leader: HandLeader, worker: WorkerProcess, data: bytes) -> None:
     link = leader.welcome()
     worker.wait_metric("leader_link", 1, state="live")
-    link.sock.sendall(data)
+    leader.hold()
+    link.send_raw(data)
     assert link.ended()
     assert worker.metric("frames_refused_total") == 1
     leader.welcome()
