@@ -9,7 +9,6 @@ import mmap
 import os
 import socket
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 import msgspec
@@ -20,6 +19,7 @@ from blockyard.common.link import BlockingLink, LinkClosed
 from blockyard.common.messages import attach
 from blockyard.common.messages.states import CopyState
 from blockyard.common.slot_table import SlotRecord, read_header, read_record
+from support.closing import Closing
 
 SECONDS = 10.0
 
@@ -129,7 +129,7 @@ class Session:
         return data
 
 
-class Engine:
+class Engine(Closing):
     """A pretended engine with one rank: `store`, `acquire`, `load` as its processes would do them."""
 
     def __init__(self, path: Path, rank_hello: attach.Hello | None = None) -> None:
@@ -143,14 +143,6 @@ class Engine:
         self.area_bytes = message.groups[0].area_bytes
         self.scheduler = Session(path, scheduler_hello(message))
         self._jobs = 0
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self.rank.close()

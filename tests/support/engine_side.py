@@ -9,7 +9,6 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
 
 import torch
 
@@ -22,6 +21,7 @@ from blockyard.engine.identity import EngineIdentity
 from blockyard.engine.jobs import BlockRange, CopyJob, CopyResult
 from blockyard.engine.rank_client import RankClient, Verify
 from blockyard.engine.scheduler_client import Grant, SchedulerClient
+from support.closing import Closing
 
 PATIENCE = 20.0
 WORLD = fingerprint({"model": "test"})
@@ -53,7 +53,7 @@ def bytes_of(tensors: Sequence[PagedTensor], block: int) -> list[bytes]:
     return [bytes(paged.tensor[block, : paged.page_bytes].numpy()) for paged in tensors]
 
 
-class EngineSide:
+class EngineSide(Closing):
     """`with EngineSide(socket) as engine:` starts both clients; it does not wait for them to attach."""
 
     def __init__(
@@ -89,11 +89,6 @@ class EngineSide:
         self.rank.start()
         self.scheduler.start()
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         self.scheduler.close()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -14,10 +13,10 @@ import time
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+
+from support.child_process import ChildProcess
 
 _START_TIMEOUT_S = 20.0
-_STOP_TIMEOUT_S = 10.0
 # Below the range from which the kernel takes the ports of outgoing connections.
 _PORTS = range(20_000, 32_000)
 
@@ -31,59 +30,23 @@ class ServerTls:
     key: Path
 
 
-class EtcdServer:
+class EtcdServer(ChildProcess):
     """`with EtcdServer() as etcd:` gives a server that answers at `etcd.endpoint` and is gone afterwards."""
 
     def __init__(self, *, tls: ServerTls | None = None) -> None:
+        super().__init__()
         self._tls = tls
         self._root = Path(tempfile.mkdtemp(prefix="blockyard-etcd-"))
         self._client_port, self._peer_port, self._health_port = _free_ports(3)
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def endpoint(self) -> str:
         return f"127.0.0.1:{self._client_port}"
 
-    def __enter__(self) -> EtcdServer:
-        try:
-            self.start()
-        except BaseException:
-            self._clean_up()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._clean_up()
-
     def start(self) -> None:
         """Start, on the data of the last run if there was one, and wait until it serves."""
-        command = [*_die_with_us(), "etcd", *self._flags()]
-        with (self._root / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=_clean_environment())
-        self._wait_healthy(self._process)
-
-    def kill(self) -> None:
-        """SIGKILL: no goodbye to clients and nothing flushed."""
-        process = self._running()
-        process.kill()
-        process.wait(_STOP_TIMEOUT_S)
-        self._process = None
-
-    def stop(self) -> None:
-        """SIGTERM: etcd says goodbye to its clients."""
-        process = self._running()
-        process.terminate()
-        process.wait(_STOP_TIMEOUT_S)
-        self._process = None
-
-    def freeze(self) -> None:
-        """Stop answering while all connections stay up."""
-        self._running().send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self._running().send_signal(signal.SIGCONT)
+        self.launch(["etcd", *self._flags()], self._root / "log", _clean_environment())
+        self._wait_healthy()
 
     def wipe(self) -> None:
         """Lose all data, as a restored or rebuilt cluster would have. The server must not be running."""
@@ -101,10 +64,6 @@ class EtcdServer:
             check=True,
         )
         return result.stdout
-
-    def _running(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None, "etcd is not running"
-        return self._process
 
     def _flags(self) -> list[str]:
         scheme = "https" if self._tls else "http"
@@ -132,11 +91,11 @@ class EtcdServer:
         pairs = [part for pair in flags.items() for part in pair]
         return [*pairs, "--client-cert-auth"] if self._tls else pairs
 
-    def _wait_healthy(self, process: subprocess.Popen[bytes]) -> None:
+    def _wait_healthy(self) -> None:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:
-            if process.poll() is not None:
+            if not self.alive:
                 break
             try:
                 with opener.open(f"http://127.0.0.1:{self._health_port}/health", timeout=2) as answer:
@@ -145,17 +104,10 @@ class EtcdServer:
             except OSError:
                 time.sleep(0.05)
         log = (self._root / "log").read_text(errors="replace")[-2000:]
-        raise RuntimeError(f"etcd did not become healthy (exit code {process.poll()}):\n{log}")
+        raise RuntimeError(f"etcd did not become healthy (exit code {self.running().poll()}):\n{log}")
 
-    def _clean_up(self) -> None:
-        if self._process is not None:
-            self.kill()
+    def remove_files(self) -> None:
         shutil.rmtree(self._root, ignore_errors=True)
-
-
-def _die_with_us() -> list[str]:
-    """Have the kernel end etcd with the test run, however that ends."""
-    return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
 
 
 def _clean_environment() -> dict[str, str]:

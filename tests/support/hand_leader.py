@@ -13,7 +13,6 @@ import select
 import socket
 import threading
 import time
-from types import TracebackType
 from typing import TypeVar
 
 import msgspec
@@ -22,6 +21,7 @@ from blockyard.common.codec import Decoder, encode
 from blockyard.common.errors import BlockyardError
 from blockyard.common.link import BlockingLink, LinkTimeout
 from blockyard.common.messages import cluster
+from support.closing import Closing
 from support.etcd_server import EtcdServer
 
 SECONDS = 30.0
@@ -30,7 +30,7 @@ _LOOK = 0.02
 _M = TypeVar("_M", bound=msgspec.Struct)
 
 
-class HandLeader:
+class HandLeader(Closing):
     """Claims to lead cluster "test" as soon as it is made. Until `welcome` or `refuse` it leaves hellos unanswered;
     from then on it answers each new link in the same way, until `hold`.
     """
@@ -70,12 +70,7 @@ class HandLeader:
         """Turn the next link away."""
         return self._answer_with(cluster.LinkRefused(code, detail))
 
-    def __enter__(self) -> HandLeader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         self._closed.set()
         # Closing alone would not wake the thread that accepts.
         with contextlib.suppress(OSError):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -13,13 +11,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
+
+from support.child_process import ChildProcess
 
 T = TypeVar("T")
 
 _START_TIMEOUT_S = 20.0
-_STOP_TIMEOUT_S = 15.0
 
 _PROGRAM = """
 import sys
@@ -31,10 +29,11 @@ sys.exit(run(load_leader(dict(zip(sys.argv[1::2], sys.argv[2::2])), None)))
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-class LeaderProcess:
+class LeaderProcess(ChildProcess):
     """`with LeaderProcess(etcd.endpoint, "a") as leader:` gives a leader that serves HTTP at `leader.http`."""
 
     def __init__(self, etcd: str, node: str, *, cluster: str = "test", ttl: str = "2s", **flags: str) -> None:
+        super().__init__()
         self._flags = {
             "etcd": etcd,
             "cluster": cluster,
@@ -47,59 +46,17 @@ class LeaderProcess:
         handle, name = tempfile.mkstemp(prefix=f"blockyard-leader-{node}-", suffix=".log")
         self._log = Path(name)
         open(handle, "wb").close()
-        self._process: subprocess.Popen[bytes] | None = None
         self.node = node
         self.link = ""
         self.http = ""
-
-    def __enter__(self) -> LeaderProcess:
-        try:
-            self.start()
-        except BaseException:
-            self._clean_up()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._clean_up()
 
     def start(self) -> None:
         """Start, again after a kill, and wait until it listens."""
         said = len(self.log())
         words = [word for pair in self._flags.items() for word in pair]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen([sys.executable, "-c", _PROGRAM, *words], stdout=log, stderr=log)
+        self.launch([sys.executable, "-c", _PROGRAM, *words], self._log)
         found = wait_for(lambda: self._listening(said), _START_TIMEOUT_S, "the leader listens", self.log)
         self.link, self.http = found[1], found[2]
-
-    def kill(self) -> None:
-        """SIGKILL: no goodbye to etcd or to anyone."""
-        process = self._running()
-        process.kill()
-        process.wait(_STOP_TIMEOUT_S)
-        self._process = None
-
-    def terminate(self) -> int:
-        """SIGTERM; returns the exit code."""
-        process = self._running()
-        process.send_signal(signal.SIGTERM)
-        code = process.wait(_STOP_TIMEOUT_S)
-        self._process = None
-        return code
-
-    def freeze(self) -> None:
-        """Stop answering while all connections stay up."""
-        self._running().send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self._running().send_signal(signal.SIGCONT)
-
-    @property
-    def running(self) -> bool:
-        """Whether the process lives."""
-        return self._process is not None and self._process.poll() is None
 
     def get(self, path: str, body: bytes | None = None) -> tuple[int, Any]:
         """Status and JSON (or text, of /metrics) of a GET, or of a POST when there is a body."""
@@ -123,17 +80,11 @@ class LeaderProcess:
         return self._log.read_text(errors="replace")
 
     def _listening(self, said: int) -> re.Match[str] | None:
-        if not self.running:
+        if not self.alive:
             raise RuntimeError(f"the leader ended:\n{self.log()}")
         return re.search(r"leader serves link=(\S+) http=(\S+)", self.log()[said:])
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None, "the leader is not running"
-        return self._process
-
-    def _clean_up(self) -> None:
-        if self._process is not None:
-            self.kill()
+    def remove_files(self) -> None:
         self._log.unlink(missing_ok=True)
 
 

@@ -9,17 +9,17 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
+
+from support.child_process import ChildProcess
 
 _START_SECONDS = 30.0
 _STOP_SECONDS = 15.0
@@ -38,7 +38,7 @@ _DEFAULTS = {
 }
 
 
-class WorkerProcess:
+class WorkerProcess(ChildProcess):
     """`with WorkerProcess(pin_ttl="1s") as worker:` gives a worker that serves `worker.socket`.
 
     Keyword arguments are settings of WorkerConfig, written as in its file. With `spawn_only` nothing is started
@@ -46,45 +46,29 @@ class WorkerProcess:
     """
 
     def __init__(self, *, spawn_only: bool = False, **settings: str) -> None:
+        super().__init__()
         self._spawn_only = spawn_only
         self._folder = Path(tempfile.mkdtemp(prefix="blockyard-worker-"))
         self.socket = self._folder / "worker.sock"
         self._settings = _DEFAULTS | {"socket": str(self.socket)} | settings
-        self._process: subprocess.Popen[bytes] | None = None
         self._log_from = 0
-
-    @property
-    def pid(self) -> int:
-        return self._running().pid
 
     @property
     def log(self) -> str:
         """All that this worker has logged, over all its starts."""
         return self._log_path.read_text(errors="replace")
 
-    def __enter__(self) -> WorkerProcess:
-        try:
-            if not self._spawn_only:
-                self.start()
-        except BaseException:
-            self._clean_up()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._clean_up()
+    def __enter__(self) -> Self:
+        return self if self._spawn_only else super().__enter__()
 
     def start(self) -> None:
         """Start and wait until it serves."""
         self._log_from = self._log_path.stat().st_size if self._log_path.exists() else 0
         self.spawn()
-        process = self._running()
         deadline = time.monotonic() + _START_SECONDS
         while self._metrics_address() is None:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"worker does not serve (exit code {process.poll()}):\n{self.log[-4000:]}")
+            if not self.alive or time.monotonic() > deadline:
+                raise RuntimeError(f"worker does not serve (exit code {self.running().poll()}):\n{self.log[-4000:]}")
             time.sleep(0.02)
 
     def spawn(self) -> None:
@@ -93,34 +77,7 @@ class WorkerProcess:
         file = self._folder / "worker.toml"
         file.write_text("\n".join(["[worker]", *lines]))
         command = [sys.executable, "-m", "blockyard.cli.main", "worker", "--config", str(file)]
-        with self._log_path.open("ab") as log:
-            self._process = subprocess.Popen(_die_with_us() + command, stdout=log, stderr=log)
-
-    def wait(self) -> int:
-        """The exit code, once it has ended by itself."""
-        code = self._running().wait(_STOP_SECONDS)
-        self._process = None
-        return code
-
-    def terminate(self) -> int:
-        """SIGTERM; returns the exit code."""
-        self._running().terminate()
-        return self.wait()
-
-    def kill(self) -> None:
-        """SIGKILL: no goodbye, the socket file stays."""
-        self._running().kill()
-        self.wait()
-
-    def freeze(self) -> None:
-        self._running().send_signal(signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        self._running().send_signal(signal.SIGCONT)
-
-    @property
-    def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        self.launch(command, self._log_path)
 
     def descriptors(self) -> int:
         """Descriptors that the worker has open now."""
@@ -180,16 +137,5 @@ class WorkerProcess:
         found = re.search(r" serving .*metrics=\"?http://([^/ ]+)/metrics", text)
         return found[1] if found else None
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        assert self._process is not None, "the worker is not running"
-        return self._process
-
-    def _clean_up(self) -> None:
-        if self._process is not None:
-            self.kill()
+    def remove_files(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _die_with_us() -> list[str]:
-    """Have the kernel end the worker with the test run, however that ends."""
-    return ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []

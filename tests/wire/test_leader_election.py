@@ -78,7 +78,7 @@ def test_etcd_killed_and_restarted_under_a_leader(etcd: EtcdServer) -> None:
         etcd.start()
         leader.wait_leads(30)
         assert uid(etcd) == known
-        assert leader.running
+        assert leader.alive
 
 
 def test_etcd_wiped_means_a_new_uid(etcd: EtcdServer) -> None:

@@ -69,4 +69,4 @@ def test_nobody_else_gets_a_link(leader: LeaderProcess, authority: Authority, tm
     for tls in (foreign, anonymous, None):
         with pytest.raises((OSError, BlockyardError)), RawWorker(leader.link, tls) as worker:
             worker.greet("n1", 1)
-    assert leader.running
+    assert leader.alive
