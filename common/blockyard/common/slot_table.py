@@ -17,7 +17,8 @@ which words are written; must never know why a slot changes.
         16-31 checksums   xxh3-64 of each rank's area payload
 
 Words are written one by one as aligned 64-bit stores, the generation first: a reader that finds the generation it was
-given both before and after its copy has copied the bytes of the owner it asked for.
+given both before and after its copy has copied the bytes of the owner it asked for. That relies on other processes
+seeing the stores in the order they were made (STORES_IN_ORDER).
 """
 
 from enum import IntEnum
@@ -29,6 +30,8 @@ HEADER_BYTES = 4096
 RECORD_BYTES = 256
 RECORD_WORDS = RECORD_BYTES // 8
 PAGE = 4096
+STORES_IN_ORDER = frozenset({"x86_64", "AMD64"})
+"""Machines, by platform.machine(), that promise this; elsewhere a barrier would be needed that Python cannot give."""
 
 _HEADER_WORDS = HEADER_BYTES // 8
 _CHECKSUMS = 16

@@ -7,13 +7,15 @@ anything.
 import asyncio
 import logging
 import os
+import platform
 import signal
 from importlib.metadata import PackageNotFoundError, version
 
 import uvloop
 
 from blockyard.common.config import WorkerConfig, require_memory, system_memory_limits
-from blockyard.common.logs import set_up
+from blockyard.common.logs import fields, set_up
+from blockyard.common.slot_table import STORES_IN_ORDER
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.listener import Listener
 from blockyard.worker.pool import HostPool
@@ -27,6 +29,7 @@ _CRASHED = 70
 def run(config: WorkerConfig) -> int:
     """Serve until SIGTERM or SIGINT, then 0. Raises ConfigError when it cannot start."""
     set_up(config.log_level, "worker")
+    warn_of_store_order(platform.machine())
     require_memory(config.host_pool, system_memory_limits())
     settings = _settings(config)
     listener = Listener(config.socket, config.socket_mode)
@@ -52,6 +55,15 @@ async def _serve(config: WorkerConfig, settings: CoreSettings, listener: Listene
         _log.critical("the worker has a bug and stops", exc_info=group)
         return _CRASHED
     return 0
+
+
+def warn_of_store_order(machine: str) -> None:
+    """Say once that the slot table's order of stores is not promised on this kind of machine."""
+    if machine not in STORES_IN_ORDER:
+        _log.warning(
+            "engines may see a slot's words out of order on this machine; only x86-64 is safe",
+            extra=fields(machine=machine),
+        )
 
 
 def _pool(settings: CoreSettings) -> HostPool:
