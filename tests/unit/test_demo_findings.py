@@ -76,6 +76,8 @@ def test_shared_memory_of_a_process_is_found_and_removed() -> None:
         "import mmap, os, sys\n"
         "fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)\n"
         "os.truncate(fd, 4096)\n"
+        "os.link(sys.argv[1], sys.argv[1] + '-renamed')\n"
+        "os.unlink(sys.argv[1])\n"
         "held = mmap.mmap(fd, 4096)\n"
         "print('ready', flush=True)\n"
         "sys.stdin.read()\n"
@@ -89,6 +91,7 @@ def test_shared_memory_of_a_process_is_found_and_removed() -> None:
         memory = SharedMemory()
         memory.note([process.pid])
         process.kill()
-    assert memory.left() == [path]
-    assert memory.remove_left() == [path]
+    renamed = path.with_name(f"{path.name}-renamed")
+    assert memory.left() == [renamed]
+    assert memory.remove_left() == [renamed]
     assert memory.left() == []

@@ -6,6 +6,7 @@ are never touched: only what a process of ours was seen to use counts.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -36,11 +37,13 @@ class SharedMemory:
 
 
 def _mapped(pid: int) -> set[Path]:
+    """By inode: a semaphore is mapped under a name that it had only while it was being made."""
     try:
         lines = Path(f"/proc/{pid}/maps").read_text(errors="replace").splitlines()
     except OSError:
         return set()
     # address, permissions, offset, device, inode, then the path, which may hold blanks.
-    fields = (line.split(maxsplit=5) for line in lines)
-    paths = (Path(field[5]) for field in fields if len(field) == 6)
-    return {path for path in paths if path.parent == FOLDER and not path.name.endswith(" (deleted)")}
+    fields = [line.split(maxsplit=5) for line in lines]
+    inodes = {int(field[4]) for field in fields if len(field) == 6 and field[5].startswith(f"{FOLDER}/")}
+    with os.scandir(FOLDER) as entries:
+        return {Path(entry.path) for entry in entries if entry.inode() in inodes}
