@@ -106,6 +106,4 @@ def _table(role: str, resolution: Resolution[NodeConfig], file: Path | None) -> 
 
 def _precedence(role: str, file: Path | None) -> str:
     own, shared = f"{PREFIX}{role.upper()}_*", f"{PREFIX}{COMMON.upper()}_*"
-    return (
-        f"First found: flag, {own}, {shared}, [{role}] or [{COMMON}] of {file or 'a --config file'}, default."
-    )
+    return f"First found: flag, {own}, {shared}, [{role}] or [{COMMON}] of {file or 'a --config file'}, default."

@@ -18,9 +18,7 @@ from blockyard.common.config.settings import NOT_SET, Setting, settings_of
 
 ConfigFile = Annotated[
     Path | None,
-    typer.Option(
-        "--config", metavar="FILE", help=f"TOML file with settings; variable {FILE_VARIABLE} names it too."
-    ),
+    typer.Option("--config", metavar="FILE", help=f"TOML file with settings; variable {FILE_VARIABLE} names it too."),
 ]
 
 
