@@ -11,7 +11,7 @@ def job(number: int, kind: CopyKind = "store", keys: int = 1) -> QueuedJob:
 
 
 def outcomes(queue: JobQueue) -> list[tuple[int, list[CopyState]]]:
-    return [(result.job, result.states) for result in queue.take_results()]
+    return [(result.job, result.states) for result in queue.take_results(0.0)]
 
 
 def open_queue() -> JobQueue:

@@ -138,7 +138,7 @@ async def test_a_stopped_and_restarted_etcd_loses_no_event(etcd: EtcdServer) -> 
     async with EtcdClient(etcd.endpoint) as client, client.watch("g/", prefix=True) as events:
         await started(events)
         await client.keys.put("g/a", b"1")
-        await asyncio.to_thread(etcd.stop)
+        await asyncio.to_thread(etcd.terminate)
         await until_broken(events)
         await asyncio.to_thread(etcd.start)
         await client.keys.put("g/a", b"2", timeout_s=PATIENCE_S)
