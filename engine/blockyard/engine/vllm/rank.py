@@ -35,7 +35,7 @@ FLUSH_POLL = 0.0005
 
 LONGEST_PATIENCE = 10.0
 
-IDLE_PATIENCE = 0.005
+IDLE_PATIENCE = 0.010
 """Seconds that a step without computation may wait for a load: what a new request may wait for its turn."""
 
 
