@@ -24,7 +24,8 @@ TORCH_FROM = --index "$(TORCH_INDEX)" --index-strategy unsafe-best-match
 else
 TORCH_FROM = $(if $(strip $(FIND_LINKS)),,--torch-backend cpu)
 endif
-INSTALL = $(UV_ENV) $(BIN)/uv pip install --quiet --override requirements-override.txt $(TORCH_FROM)
+# Compiled at once: an engine is three processes, and each would compile all its imports again.
+INSTALL = $(UV_ENV) $(BIN)/uv pip install --quiet --compile-bytecode --override requirements-override.txt $(TORCH_FROM)
 
 export VLLM_NO_USAGE_STATS = 1
 export HF_HUB_OFFLINE = 1
