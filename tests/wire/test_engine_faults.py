@@ -174,3 +174,45 @@ def test_a_store_is_lost_when_its_end_cannot_be_told(worker: WorkerProcess) -> N
         copier.store = store_and_kill  # type: ignore[method-assign]
         engine.rank.submit(CopyJob(1, "store", KEYS, [engine.chunk(0), engine.chunk(1)]))
         assert engine.result().states == [CopyState.DETACHED] * 2
+
+
+def test_memory_that_cannot_be_used_at_once_is_asked_for_again(worker: WorkerProcess) -> None:
+    engine = EngineSide(worker.socket)
+    copier = engine.rank._copier
+    bind, refusals = copier.bind, []
+
+    def bind_later(pool: memoryview) -> None:
+        if not refusals:
+            refusals.append("no thread can be started now")
+            raise RuntimeError(refusals[0])
+        bind(pool)
+
+    copier.bind = bind_later  # type: ignore[method-assign]
+    with engine:
+        engine.wait_attached()
+        assert refusals
+        assert engine.rank.detachments["layout"] == 1
+        assert engine.store(KEYS).ok
+
+
+def test_no_job_waits_for_a_copy_thread_that_failed_to_let_go(worker: WorkerProcess) -> None:
+    with EngineSide(worker.socket) as engine:
+        engine.wait_attached().store(KEYS)
+        copier = engine.rank._copier
+        unbind, refusals = copier.unbind, []
+
+        def unbind_later() -> None:
+            if not refusals:
+                refusals.append("the pool is still looked at")
+                raise BufferError(refusals[0])
+            unbind()
+
+        copier.unbind = unbind_later  # type: ignore[method-assign]
+        worker.freeze()
+        job = engine.submit_load(KEYS, [engine.chunk(0), engine.chunk(1)], 1)
+        assert engine.result().states == [CopyState.DETACHED] * 2
+        assert refusals
+        assert engine.rank.wait({job}, 0.0)
+        worker.thaw()
+        engine.wait_attached()
+        assert engine.store([key_of(7)]).ok

@@ -115,15 +115,23 @@ class RankClient:
 
     def _run(self) -> None:
         while not self._queue.stopping:
-            if self._link is None:
-                self._attach_when_due()
-            elif (queued := self._queue.take(IDLE_SECONDS)) is not None:
-                self._serve(self._link, queued)
-            else:
-                self._look(self._link)
+            try:
+                self._turn()
+            except Exception as error:
+                # Whatever it was: a queue that stays open without this thread would hold requests for ever.
+                log.exception("blockyard: rank %d: the session is given up", self._rank)
+                self._detach(Reason(LAYOUT, f"copy thread: {error}"))
         if self._link is not None:
             self._link.goodbye()
         self._detach(Reason(NO_WORKER, "closed"))
+
+    def _turn(self) -> None:
+        if self._link is None:
+            self._attach_when_due()
+        elif (queued := self._queue.take(IDLE_SECONDS)) is not None:
+            self._serve(self._link, queued)
+        else:
+            self._look(self._link)
 
     def _attach_when_due(self) -> None:
         if not self._breaker.admits(self._clock()):
@@ -189,11 +197,14 @@ class RankClient:
             self.detachments[reason.word] += 1
             self._breaker.failed(self._clock())
         self._reason = reason
-        self._copier.unbind()
-        if self._link is not None:
-            self._link.close()
-            self._link = None
-        if self._map is not None:
-            self._map.close()
-            self._map = None
+        link, self._link = self._link, None
+        mapped, self._map = self._map, None
+        try:
+            if link is not None:
+                link.close()
+            self._copier.unbind()
+            if mapped is not None:
+                mapped.close()
+        except Exception:
+            log.exception("blockyard: rank %d: the old session's memory stays mapped", self._rank)
         self._queue.set_open(False)
