@@ -5,6 +5,7 @@ and offering recomputed chunks for storing again. Must never raise because of th
 """
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
@@ -81,8 +82,23 @@ class BlockyardConnector(OffloadingConnector):
         """What the ranks are to do with this step."""
         tokens = scheduler_output.total_num_scheduled_tokens
         self._manager.accounting.rate.step_begins(time.monotonic(), tokens)
-        meta = super().build_connector_meta(scheduler_output)
+        meta = super().build_connector_meta(self._without_loading(scheduler_output))
         return BlockyardConnectorMetadata(meta.load_jobs, meta.store_jobs, meta.jobs_to_flush, idle=tokens == 0)
+
+    def _without_loading(self, output: "SchedulerOutput") -> "SchedulerOutput":
+        """`output` without the preempted requests that already load.
+
+        A reset of the prefix cache preempts running requests before a step, and the same step may take them in again.
+        vLLM asserts that what a preempted request has under way are stores. A load begins only once those have ended,
+        so nothing of such a request needs to be waited for.
+        """
+        preempted = output.preempted_req_ids or set()
+        loading = {request for request in preempted if self._loads(request)}
+        return replace(output, preempted_req_ids=preempted - loading) if loading else output
+
+    def _loads(self, request: str) -> bool:
+        status, jobs = self.scheduler._req_status.get(request), self.scheduler._jobs
+        return status is not None and any(not jobs[job].is_store for job in status.transfer_jobs)
 
     def update_connector_output(self, connector_output: "KVConnectorOutput") -> None:
         """Take the ranks' reports: failed loads first, so that their chunks are computed and offered again."""

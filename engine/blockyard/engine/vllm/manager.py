@@ -163,6 +163,15 @@ class BlockyardManager(OffloadingManager):
         if answered is not None and answered.grant is not None and self._client is not None:
             self._client.release(answered.grant)
 
+    def _let_go(self, request: str, state: RequestState) -> None:
+        """Nothing stays pinned, or is waited for, for this request."""
+        if self._client is None:
+            return
+        if state.asked is not None:
+            self._client.abandon(state.asked.seq)
+        if state.answered is not None or state.asked is not None or state.loading:
+            self._client.finish(request)
+
     # vLLM's interface.
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
@@ -225,12 +234,8 @@ class BlockyardManager(OffloadingManager):
     def on_request_finished(self, req_context: ReqContext) -> None:
         """The request is over; copies that still run are the ranks' affair."""
         state = self._requests.pop(req_context.req_id, None)
-        if state is None or self._client is None:
-            return
-        if state.asked is not None:
-            self._client.abandon(state.asked.seq)
-        if state.answered is not None or state.asked is not None or state.loading:
-            self._client.finish(req_context.req_id)
+        if state is not None:
+            self._let_go(req_context.req_id, state)
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         """Once per step: what was gathered goes out."""
@@ -246,8 +251,7 @@ class BlockyardManager(OffloadingManager):
     def reset_cache(self) -> None:
         """The operator says that stored bytes are no longer what the engine would compute."""
         for request, state in self._requests.items():
-            if self._client is not None and state.asked is not None:
-                self._client.abandon(state.asked.seq)
+            self._let_go(request, state)
             self._requests[request] = RequestState(chain=state.chain)
         if self._client is not None:
             self._client.forget("cache reset")
