@@ -107,6 +107,20 @@ def test_random_hashes_make_a_world_private_and_say_why(model: Path) -> None:
     assert "xxhash" in one.world.private
 
 
+def test_a_private_world_ends_with_its_engine_even_if_the_operator_named_it(model: Path) -> None:
+    def named() -> VllmConfig:
+        config = engine_config(model, prefix_caching_hash_algo="xxhash")
+        assert config.kv_transfer_config is not None
+        config.kv_transfer_config.engine_id = "pod-7"
+        return config
+
+    config = named()
+    before = set_up_from(config)
+    assert before.world.private
+    assert before.world.digest == set_up_from(config).world.digest, "scheduler and rank of one engine"
+    assert before.world.digest != set_up_from(named()).world.digest, "its next start"
+
+
 def test_a_failed_load_is_recomputed_whatever_the_operator_left_unset(model: Path) -> None:
     config = engine_config(model)
     assert config.kv_transfer_config is not None

@@ -35,7 +35,7 @@ class World:
 
 
 def of_engine(config: "VllmConfig", offloading: "OffloadingConfig", settings: EngineSettings) -> World:
-    """World of this engine. A field that cannot be established makes the world private to the engine id."""
+    """World of this engine. A field that cannot be established makes the world private to this start of the engine."""
     fields: dict[str, str] = {}
     unknown: list[str] = []
     _add_weights(fields, unknown, config)
@@ -45,7 +45,8 @@ def of_engine(config: "VllmConfig", offloading: "OffloadingConfig", settings: En
     fields["vllm"] = vllm.__version__
     fields["salt"] = settings.salt
     if unknown:
-        fields["private"] = offloading.engine_id
+        # An operator may give the engine id, and then keep it over restarts; the instance is new at each start.
+        fields["private"] = f"{offloading.engine_id}:{config.instance_id}"
     return World(fingerprint(fields), fields, "; ".join(unknown))
 
 
