@@ -53,6 +53,25 @@ class EtcdServer(ChildProcess):
         assert self._process is None
         shutil.rmtree(self._root / "data")
 
+    def save(self) -> None:
+        """Take a backup."""
+        self.ctl("snapshot", "save", str(self._root / "backup"))
+
+    def restore(self) -> None:
+        """Go back to the backup. The server must not be running."""
+        self.wipe()
+        tool = "etcdutl" if shutil.which("etcdutl") else "etcdctl"
+        peer = f"http://127.0.0.1:{self._peer_port}"
+        where = ["--data-dir", str(self._root / "data"), "--name", "test"]
+        members = ["--initial-cluster", f"test={peer}", "--initial-advertise-peer-urls", peer]
+        subprocess.run(
+            [tool, "snapshot", "restore", str(self._root / "backup"), *where, *members],
+            env=_clean_environment(),
+            capture_output=True,
+            timeout=20,
+            check=True,
+        )
+
     def ctl(self, *arguments: str) -> str:
         """Run etcdctl against this server (one without TLS), as another client would."""
         result = subprocess.run(

@@ -164,6 +164,23 @@ def test_etcd_wiped_and_rebuilt_is_a_new_cluster(etcd: EtcdServer) -> None:
             wait_for(lambda: held(leader, 1) == ["test-node"], SECONDS, "it is known there", lambda: worker.log)
 
 
+def test_etcd_restored_from_a_backup_goes_back_in_its_epochs(etcd: EtcdServer) -> None:
+    with cluster_worker(etcd.endpoint) as worker, Engine(worker.socket) as engine:
+        with LeaderProcess(etcd.endpoint, "a") as leader:
+            linked(worker)
+            etcd.save()
+            for number in range(20):
+                etcd.ctl("put", "/elsewhere", str(number))
+            leader.kill()
+        with LeaderProcess(etcd.endpoint, "b") as leader:
+            wait_for(lambda: worker.ready() == (True, {}), SECONDS, "it speaks to the second", lambda: worker.log)
+            etcd.kill()
+            etcd.restore()
+            etcd.start()
+            serves(worker, engine, 1)
+            wait_for(lambda: held(leader, 1) == ["test-node"], SECONDS, "it is known there", lambda: worker.log)
+
+
 def test_a_second_worker_of_one_name_takes_it_and_the_first_says_so(etcd: EtcdServer) -> None:
     with cluster_worker(etcd.endpoint) as first, Engine(first.socket) as engine:
         first.wait_metric("etcd_registration", 1, state="registered")

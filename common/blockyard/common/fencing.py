@@ -1,7 +1,8 @@
 """Who may still speak: cluster uid, epochs and incarnations.
 
 Owns the comparison of fences; must never know transport or etcd. Epoch and incarnation are etcd create-revisions, so
-they grow without a clock, within one cluster uid; a new uid (etcd wiped or restored) resets them.
+they grow without a clock, within one cluster uid and one history of etcd: a wiped etcd gets a new uid, one restored from
+a backup keeps its uid and goes back in its revisions.
 """
 
 from dataclasses import dataclass
@@ -17,17 +18,19 @@ class Epoch:
 
 @dataclass(slots=True)
 class EpochFence:
-    """Highest epoch seen. `admit` says whether an order of that epoch may be obeyed."""
+    """Highest epoch seen, and in which history. `admit` says whether an order of that epoch may be obeyed."""
 
     highest: Epoch | None = None
+    history: int = 0
 
-    def admit(self, epoch: Epoch) -> bool:
-        """Accept an epoch not below the highest seen within its uid; a new uid always resets.
+    def admit(self, epoch: Epoch, history: int = 0) -> bool:
+        """Accept an epoch not below the highest seen within its uid; a new uid or history always resets.
 
-        The caller has read the election key first, so a new uid comes from etcd and not from an old leader.
+        `history` counts how often the caller saw etcd's revisions go back. It has read the election key first, so a
+        new uid comes from etcd and not from an old leader.
         """
-        same_uid = self.highest is not None and self.highest.cluster_uid == epoch.cluster_uid
-        if same_uid and self.highest is not None and epoch.number < self.highest.number:
+        comparable = self.highest is not None and self.highest.cluster_uid == epoch.cluster_uid
+        if comparable and self.history == history and self.highest is not None and epoch.number < self.highest.number:
             return False
-        self.highest = epoch
+        self.highest, self.history = epoch, history
         return True

@@ -14,7 +14,7 @@ from blockyard.common.config import Address, parse_address
 from blockyard.common.etcd.client import EtcdClient
 from blockyard.common.etcd.errors import EtcdError, EtcdRefused
 from blockyard.common.etcd.values import KeyValue
-from blockyard.common.etcd.watch import KeyPut, Resync, Watch, WatchEvent
+from blockyard.common.etcd.watch import KeyPut, Resync, ResyncReason, Watch, WatchEvent
 from blockyard.common.fencing import Epoch
 from blockyard.common.logs import fields
 from blockyard.worker.health import Health
@@ -30,11 +30,15 @@ _UID_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class LeaderAddress:
-    """A leader's claim: its term, its name (which its certificate must carry) and where it listens."""
+    """A leader's claim: its term, its name (which its certificate must carry) and where it listens.
+
+    `history` counts how often etcd was seen to go back, as it does when it is restored from a backup.
+    """
 
     epoch: Epoch
     node: str
     address: Address
+    history: int = 0
 
 
 class LeaderFinder:
@@ -45,6 +49,7 @@ class LeaderFinder:
         self._prefix = prefix
         self._health = health
         self._found = found
+        self._history = 0
 
     async def run(self) -> None:
         """Follow the election key until cancelled, through any failure of etcd."""
@@ -76,6 +81,8 @@ class LeaderFinder:
             self._health.ill(_PART, "no endpoint answers")
 
     async def _take(self, event: WatchEvent) -> None:
+        if isinstance(event, Resync) and event.reason is ResyncReason.WENT_BACK:
+            self._history += 1
         match event:
             case Resync(listing=listing) if listing.first is not None:
                 current = listing.first
@@ -88,12 +95,12 @@ class LeaderFinder:
         if uid is None:
             raise EtcdRefused(f"etcd key {self._prefix}/uid is missing, though {current.key} is there")
         try:
-            self._found(_leader(current, uid))
+            self._found(_leader(current, uid, self._history))
         except (ValueError, KeyError, TypeError) as error:
             _log.error("leader's entry in etcd cannot be read", extra=fields(key=current.key, error=error))
 
 
-def _leader(entry: KeyValue, uid: KeyValue) -> LeaderAddress:
+def _leader(entry: KeyValue, uid: KeyValue, history: int) -> LeaderAddress:
     """Raises ValueError, KeyError or TypeError on an entry that no leader of this version would write."""
     content = json.loads(entry.value)
     cluster_uid = bytes.fromhex(uid.value.decode("ascii"))
@@ -102,4 +109,4 @@ def _leader(entry: KeyValue, uid: KeyValue) -> LeaderAddress:
     node, link = content["node"], content["link"]
     if not isinstance(node, str):
         raise TypeError(f"node is {node!r}, not a name")
-    return LeaderAddress(Epoch(cluster_uid, entry.create_revision), node, parse_address(link))
+    return LeaderAddress(Epoch(cluster_uid, entry.create_revision), node, parse_address(link), history)

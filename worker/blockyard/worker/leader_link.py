@@ -212,13 +212,16 @@ class LeaderLink:
         if isinstance(answer, cluster.LinkRefused):
             raise _Refused(f"leader {leader.node} refused ({answer.code}): {answer.detail}")
         epoch = Epoch(answer.cluster_uid, answer.epoch)
-        if epoch.cluster_uid != leader.epoch.cluster_uid or not self._fence.admit(epoch):
-            raise _Refused(f"leader {leader.node} speaks for {_words(epoch)}, not for {_words(leader.epoch)} or later")
+        if epoch.cluster_uid != leader.epoch.cluster_uid or not self._fence.admit(epoch, leader.history):
+            least = leader.epoch
+            if self._fence.highest is not None and epoch.cluster_uid == least.cluster_uid:
+                least = self._fence.highest
+            raise _Refused(f"leader {leader.node} speaks for {_words(epoch)}, not for {_words(least)} or later")
         connection.up = True
         self.state = "live"
         self._health.well(_PART)
         _log.info("leader link up", extra=fields(leader=leader.node, at=leader.address, epoch=epoch.number))
-        self._feed(events.LinkUp(epoch, answer.expect_seq))
+        self._feed(events.LinkUp(epoch, answer.expect_seq, leader.history))
 
     def _hello(self, cluster_uid: bytes) -> cluster.WorkerHello:
         return cluster.WorkerHello(

@@ -57,10 +57,14 @@ class ChecksumFailed(_Event):
 
 
 class LinkUp(_Event):
-    """The leader welcomed us. `expect_seq` is the next Delta it can apply, 0 when it needs a snapshot."""
+    """The leader welcomed us. `expect_seq` is the next Delta it can apply, 0 when it needs a snapshot.
+
+    `history` counts how often etcd was seen to go back.
+    """
 
     epoch: Epoch
     expect_seq: int
+    history: int = 0
 
 
 class LinkDown(_Event):

@@ -187,7 +187,7 @@ class WorkerCore:
         self.holdings.check_failed(event.slot, event.generation)
 
     def _link_up(self, event: events.LinkUp) -> None:
-        if self.incarnation and self.fence.admit(event.epoch):
+        if self.incarnation and self.fence.admit(event.epoch, event.history):
             self._publish(self.outbox.link_up(event.expect_seq))
             self._publish_holdings()
 
