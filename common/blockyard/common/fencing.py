@@ -1,8 +1,8 @@
 """Who may still speak: cluster uid, epochs and incarnations.
 
 Owns the comparison of fences; must never know transport or etcd. Epoch and incarnation are etcd create-revisions, so
-they grow without a clock, within one cluster uid and one history of etcd: a wiped etcd gets a new uid, one restored from
-a backup keeps its uid and goes back in its revisions.
+they grow without a clock, within one cluster uid and one history of etcd: a wiped etcd gets a new uid, while one that
+was restored from a backup keeps its uid and goes back in its revisions.
 """
 
 from dataclasses import dataclass
