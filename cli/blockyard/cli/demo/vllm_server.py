@@ -39,6 +39,10 @@ ENVIRONMENT = {
     "VLLM_SERVER_DEV_MODE": "1",
     # Eager mode still compiles the log-probability kernel at its first use, which takes longer than a start.
     "TORCHDYNAMO_DISABLE": "1",
+    # Said aloud, whatever the caller's own environment says: scheduler and ranks in processes of their own, and the
+    # log lines that tell an engine's world and whether it attached.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
+    "VLLM_LOGGING_LEVEL": "INFO",
     # Empty means unset: without bytecode files each of the server's processes compiles all its imports again.
     "PYTHONDONTWRITEBYTECODE": "",
 }
