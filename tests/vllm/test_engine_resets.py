@@ -73,6 +73,19 @@ def test_running_requests_that_are_loaded_again_in_the_step_of_the_reset(engine:
     engine.check_idle_books()
 
 
+def test_a_reset_of_the_connector_said_twice_while_stores_are_under_way(engine: AttachedEngine) -> None:
+    tokens = prompt(4, 1000)
+    running = Running(engine)
+    running.add(tokens, 4)
+    transfers = scheduler(engine.llm).connector.scheduler
+    running.step_until(lambda: transfers._jobs, "something is being stored")
+    for _ in range(2):
+        engine.llm.reset_prefix_cache(reset_connector=True)
+    right = running.answers()
+    engine.check_idle_books()
+    assert [engine.ask_afresh(tokens, length=4).token_ids] == right
+
+
 def test_a_reset_of_the_connector_lets_go_of_what_waiting_requests_have_pinned(engine: AttachedEngine) -> None:
     waits, hogs = prompt(2, 1500), prompt(3, 1500)
     right = [engine.ask(tokens, length=64).token_ids for tokens in (hogs, waits)]

@@ -109,6 +109,17 @@ class BlockyardConnector(OffloadingConnector):
                 self._note_failed_load(job, load)
         super().update_connector_output(connector_output)
 
+    def reset_cache(self) -> bool | None:
+        """Forget all that was stored. May be said again before a step has told the ranks what to flush for the first.
+
+        vLLM asserts that nothing is to be flushed yet.
+        """
+        scheduler = self.scheduler
+        to_flush, scheduler._current_batch_jobs_to_flush = scheduler._current_batch_jobs_to_flush, set()
+        reset: bool | None = super().reset_cache()
+        scheduler._current_batch_jobs_to_flush |= to_flush
+        return reset
+
     def _note_failed_load(self, job: int, load: FailedLoad) -> None:
         status = self.scheduler._jobs.get(job)
         if status is None:
