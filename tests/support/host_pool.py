@@ -16,7 +16,10 @@ class OpenedPool:
     def __init__(self, pid: int) -> None:
         self._maps = {}
         for link in Path(f"/proc/{pid}/fd").iterdir():
-            target = os.readlink(link)
+            try:
+                target = os.readlink(link)
+            except FileNotFoundError:
+                continue  # closed since it was listed
             if target.startswith("/memfd:"):
                 # The table is sealed against any further writer; the pool is the engines' to write.
                 name = "table" if "slots" in target else "pool"
