@@ -56,6 +56,28 @@ def test_every_byte_spoiled_costs_the_reuse_and_nothing_else(engine: AttachedEng
     engine.check_idle_books()
 
 
+def test_a_request_whose_first_chunk_is_lost_is_counted_once(engine: AttachedEngine) -> None:
+    name = "blockyard_engine_{}_tokens_total"
+    tokens = prompt(7, 1500)
+    engine.ask(tokens)
+    engine.spoil()
+
+    def numbers() -> dict[str, float]:
+        return {what: engine.engine_metric(name.format(what)) for what in ("requested", "loaded", "computed", "hit")}
+
+    before = numbers()
+    engine.ask_afresh(tokens)
+    engine.ask(prompt(8, 10))
+    until(lambda: numbers()["requested"] - before["requested"] >= 1510, "both requests in the engine's numbers")
+    after = numbers()
+    assert {what: after[what] - before[what] for what in after} == {
+        "requested": 1510,
+        "loaded": 0,
+        "computed": 1510,
+        "hit": WHOLE,
+    }
+
+
 def test_a_killed_worker_costs_the_reuse_and_a_new_one_is_found(engine: AttachedEngine) -> None:
     tokens = prompt(3, 1500)
     right = engine.ask(tokens)

@@ -51,6 +51,11 @@ class Load:
     def __post_init__(self) -> None:
         self.arrived = self.hit
 
+    @property
+    def in_vain(self) -> bool:
+        """The request begins anew, with nothing computed."""
+        return not self.first and not self.arrived
+
     def arrived_before(self, token: int) -> None:
         """Nothing from this token of the request on has arrived."""
         self.arrived = max(0, min(self.arrived, token - self.first))
@@ -67,6 +72,8 @@ class RequestState:
     uncounted: bool = False
     """Looked up, and not yet in the accounts."""
     load: Load | None = None
+    computed_whole: bool = False
+    """Nothing of its load arrived, and it is in the accounts as computed: vLLM looks it up once more."""
     loading: list[Grant] = field(default_factory=list)
     """Grants whose load is under way."""
     forbidden: set[OffloadKey] = field(default_factory=set)

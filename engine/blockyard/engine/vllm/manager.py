@@ -103,8 +103,9 @@ class BlockyardManager(OffloadingManager):
         state.uncounted = False
         if hit_tokens:
             state.load = Load(asked, hit_tokens, gpu_hit, self._clock())
-        else:
+        elif not state.computed_whole:
             self.accounting.computed_all(asked)
+        state.computed_whole = False
 
     def load_failed(self, request: str, load: FailedLoad) -> None:
         """These keys did not arrive: do not offer them to this request again, or it would load for ever."""
@@ -211,6 +212,7 @@ class BlockyardManager(OffloadingManager):
         if state.load is not None:
             load, state.load = state.load, None
             self.accounting.load_ended(load.asked, load.hit, load.arrived, self._clock() - load.began)
+            state.computed_whole = load.in_vain
         for grant in state.loading:
             self._client.release(grant)
         state.loading.clear()
