@@ -71,9 +71,14 @@ class LeaderProcess(ChildProcess):
         """Whether it answers as leader."""
         return self.get("/readyz")[0] == 200
 
+    def knows_workers(self) -> bool:
+        """Whether it leads and has read etcd's list of workers in this term."""
+        status, answer = self.get("/readyz")
+        return status == 200 and all(item["what"] != "membership" for item in answer["degraded"])
+
     def wait_leads(self, timeout: float = 20.0) -> None:
-        """Wait until it answers as leader."""
-        wait_for(self.leads, timeout, f"{self.node} leads", self.log)
+        """Wait until it answers as leader and knows who is registered."""
+        wait_for(self.knows_workers, timeout, f"{self.node} leads", self.log)
 
     def log(self) -> str:
         """Everything it has said."""

@@ -175,6 +175,10 @@ class Cluster:
                 self.revision += 1
                 worker.restart_stream(self.revision)
                 self.put(events.WorkerRegistered(worker.node, worker.incarnation))
+        if self.world.core.awaits_list:
+            listed = tuple(events.WorkerRegistered(worker.node, worker.incarnation) for worker in self.workers)
+            self.put(events.WorkersListed(listed))
+        for worker in self.workers:
             self.open(worker)
         for _ in range(60):
             for worker in self.workers:

@@ -152,7 +152,26 @@ def test_leadership_lost_and_won_again_goes_on_without_a_snapshot() -> None:
     world.lead(number=8)
     _, done = world.open(hello(next_seq=2))
     assert [(welcome.epoch, welcome.expect_seq) for welcome in sent(done, wire.LinkWelcome)] == [(8, 2)]
+    world.put(events.WorkersListed((events.WorkerRegistered("n1", 5),)))
     assert not world.core.partial
+
+
+def test_each_new_term_awaits_the_list_of_workers_anew() -> None:
+    """A standby's watch misses that etcd was wiped if the new revisions have caught up with the old ones."""
+    world = World(leads=False)
+    world.put(events.WorkersListed((events.WorkerRegistered("n1", 5), events.WorkerRegistered("n2", 2))))
+    world.lead(number=10)
+    assert world.core.awaits_list and world.core.partial
+    world.put(events.WorkersListed((events.WorkerRegistered("n1", 2), events.WorkerRegistered("n2", 5))))
+    assert not world.core.awaits_list
+    assert [(view.node, view.incarnation) for view in world.core.workers()] == [("n1", 2), ("n2", 5)]
+
+
+def test_a_term_that_goes_on_needs_no_new_list() -> None:
+    world = World()
+    world.put(events.LostLeadership())
+    world.lead()
+    assert not world.core.awaits_list
 
 
 @pytest.mark.parametrize(("number", "uid"), [(3, OTHER_UID), (2, UID)])

@@ -167,6 +167,10 @@ def test_whoever_does_not_say_hello_is_turned_away(leader: LeaderProcess, noise:
     assert 'metric_updates_refused_total{cluster="test",leader="a"} 0.0' in leader.get("/metrics")[1]
 
 
+def degraded(leader: LeaderProcess) -> list[str]:
+    return [item["what"] for item in leader.get("/readyz")[1]["degraded"]]
+
+
 def test_a_leader_killed_and_restarted_learns_again_what_workers_hold() -> None:
     with EtcdServer() as etcd, LeaderProcess(etcd.endpoint, "a") as leader:
         leader.wait_leads()
@@ -183,8 +187,7 @@ def test_a_leader_killed_and_restarted_learns_again_what_workers_hold() -> None:
         wait_for(lambda: leader.get("/v1/workers")[1]["workers"], 20, "the registration is known")
         answer = leader.get(f"/v1/where?key={key(1).hex()}")[1]
         assert (answer["partial"], answer["holders"]) == (True, [])
-        degraded = leader.get("/readyz")[1]["degraded"]
-        assert [item["what"] for item in degraded] == ["worker-lost"]
+        assert degraded(leader) == ["worker-lost"]
         with RawWorker(leader.link) as worker:
             welcome = worker.greet("n1", incarnation, next_seq=2)
             assert isinstance(welcome, wire.LinkWelcome)

@@ -61,13 +61,14 @@ class Election:
     ) -> None:
         self._client = client
         self._uid_key = f"{prefix}/uid"
+        self._leader_key = f"{prefix}/leader"
         self._on_lead = on_lead
         self._on_lost = on_lost
         self._record = record
         self._changed = asyncio.Event()
         self._key = LeasedKey(
             client,
-            f"{prefix}/leader",
+            self._leader_key,
             msgspec.json.encode(record),
             terms=LeaseTerms(ttl_s, ttl_s / 4),
             alive=alive,
@@ -142,10 +143,12 @@ class Election:
         """Say that this tenure may lead; False if that is not certain now."""
         try:
             uid = await self._cluster_uid()
+            # In this order: an etcd that was wiped meanwhile has a new uid and no key of ours, unknown to us so far.
+            current = await self._client.keys.get(self._leader_key)
         except EtcdError as error:
             log.warning("cluster uid cannot be read", extra=fields(error=error))
             return False
-        if self._key.state != state or not self._key.held(time.monotonic()):
+        if self._key.state != state or not self._key.is_ours(current) or not self._key.held(time.monotonic()):
             return False
         self._key.set_value(msgspec.json.encode(msgspec.structs.replace(self._record, uid=uid.hex())))
         self._on_lead(Epoch(uid, state.create_revision))

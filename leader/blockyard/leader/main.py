@@ -118,7 +118,7 @@ def _join(service: Service, client: EtcdClient, record: LeaderRecord) -> tuple[E
         on_lead=service.lead,
         on_lost=service.lose,
     )
-    roster = Roster(client, prefix, feed=service.feed, cluster_uid=service.cluster_uid)
+    roster = Roster(client, prefix, feed=service.feed, awaits_list=service.awaits_list)
     service.join(election, roster)
     return election, roster
 

@@ -23,7 +23,7 @@ from blockyard.common.etcd import (
 from blockyard.common.logs import fields
 from blockyard.leader.core import events
 
-_LOOK_S = 0.5
+_LOOK_S = 0.1
 _RETRY_S = 1.0
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class _Registration(msgspec.Struct):
 
 
 class Roster:
-    """Follows the registrations while `run` runs; `cluster_uid` names the etcd data a watch belongs to."""
+    """Follows the registrations while `run` runs; `awaits_list` says that the machine wants all of them anew."""
 
     def __init__(
         self,
@@ -45,12 +45,12 @@ class Roster:
         prefix: str,
         *,
         feed: Callable[[events.Event], None],
-        cluster_uid: Callable[[], bytes | None],
+        awaits_list: Callable[[], bool],
     ) -> None:
         self._client = client
         self._prefix = f"{prefix}/workers/"
         self._feed = feed
-        self._cluster_uid = cluster_uid
+        self._awaits_list = awaits_list
         self._watch: Watch | None = None
 
     @property
@@ -70,13 +70,13 @@ class Roster:
                 await asyncio.sleep(_RETRY_S)
 
     async def _follow(self, watch: Watch) -> None:
-        """Hand on events. Returns when the uid has changed: a watch does not outlive the data it began on."""
-        uid = self._cluster_uid()
-        while uid in (None, self._cluster_uid()):
-            uid = self._cluster_uid()
+        """Hand on events. Returns when a list is wanted that this watch gave before: it does not outlive its data."""
+        listed = False
+        while not (listed and self._awaits_list()):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_S):
                     event = await anext(watch)
+                listed = listed or isinstance(event, Resync)
                 self._hand_on(event)
 
     def _hand_on(self, event: WatchEvent) -> None:

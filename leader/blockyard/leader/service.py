@@ -82,9 +82,9 @@ class Service:
         """Whether the loop makes progress, by which the lease may be renewed."""
         return time.monotonic() - self._ticked < STALL_S
 
-    def cluster_uid(self) -> bytes | None:
-        """The uid of the epoch led now."""
-        return self.core.epoch.cluster_uid if self.core.epoch else None
+    def awaits_list(self) -> bool:
+        """Whether the machine wants etcd's list of workers anew."""
+        return self.core.awaits_list
 
     async def tick(self) -> None:
         """Time's own event, until cancelled."""

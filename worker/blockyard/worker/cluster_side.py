@@ -85,6 +85,7 @@ class ClusterSide:
         async with EtcdClient(endpoints, tls=self._etcd_tls) as client:
             registration = self._register(client, prefix, metrics)
             finder = LeaderFinder(client, prefix, self._health, self._link.follow)
+            self._link.doubt = finder.doubt
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(registration.run(), name="registration")
                 tasks.create_task(finder.run(), name="leader finder")

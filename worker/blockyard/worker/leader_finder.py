@@ -50,6 +50,14 @@ class LeaderFinder:
         self._health = health
         self._found = found
         self._history = 0
+        self._doubted = asyncio.Event()
+
+    def doubt(self) -> None:
+        """What was found last may not be right: read etcd anew.
+
+        A watch does not see that etcd was wiped if its revisions have caught up meanwhile.
+        """
+        self._doubted.set()
 
     async def run(self) -> None:
         """Follow the election key until cancelled, through any failure of etcd."""
@@ -63,7 +71,8 @@ class LeaderFinder:
                 await asyncio.sleep(_RETRY)
 
     async def _follow(self, watch: Watch) -> None:
-        while True:
+        self._doubted.clear()
+        while not self._doubted.is_set():
             try:
                 async with asyncio.timeout(_LOOK):
                     event = await anext(watch)

@@ -103,6 +103,8 @@ class LeaderLink:
         frame_refused: Callable[[str], None],
         health: Health,
     ) -> None:
+        self.doubt: Callable[[], None] = lambda: None
+        """Called when the leader that was named gave us no link: etcd may name another one by now."""
         self._identity = identity
         self._tls = tls
         self._feed = feed
@@ -168,10 +170,12 @@ class LeaderLink:
             _log.warning("leader link down", extra=fields(leader=leader.node, reason=reason))
             return reason
         except _Refused as error:
+            self.doubt()
             self.state = "refused"
             _log.error("leader link refused", extra=fields(leader=leader.node, reason=error))
             return str(error)
         except (OSError, LinkClosed) as error:
+            self.doubt()
             self.state = "down"
             _log.warning("leader not reached", extra=fields(leader=leader.node, at=leader.address, error=error))
             return f"leader {leader.node} at {leader.address}: {error}"

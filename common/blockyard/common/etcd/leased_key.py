@@ -91,6 +91,13 @@ class LeasedKey:
         """Whether the key is certainly ours at `now` (time.monotonic()), even if etcd cannot be reached."""
         return self._tenure is not None and self._tenure.held(now)
 
+    def is_ours(self, current: KeyValue | None) -> bool:
+        """Whether an entry just read is the one of the present tenure: not one made later, nor in other data."""
+        tenure = self._tenure
+        if tenure is None or current is None:
+            return False
+        return (current.create_revision, current.lease) == (tenure.create_revision, tenure.lease)
+
     async def wait_held(self, timeout_s: float) -> int:
         """Wait for the key and return its create revision."""
         try:
@@ -184,7 +191,7 @@ class LeasedKey:
         current = await self._client.keys.get(self._key, timeout_s=patience)
         if current is None:
             raise LeaseGone(f"etcd key {self._key}: deleted by someone else")
-        if current.create_revision != tenure.create_revision or current.lease != tenure.lease:
+        if not self.is_ours(current):
             raise LeaseGone(f"etcd key {self._key}: taken over by {current}")
         if self._written != self._value:
             await self._write(tenure, patience)

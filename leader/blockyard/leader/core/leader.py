@@ -5,9 +5,9 @@ clock.
 
 A worker's claims count from its first snapshot until its registration ends. While its link is down they
 stand, marked stale; past the grace they are forgotten. Leadership lost closes every link but keeps the
-claims: who leads again in the same cluster goes on where each worker's stream stood. A new cluster uid, or
-an epoch that went back, means that etcd was wiped or restored: then every claim is forgotten and the list
-of workers is awaited anew.
+claims: who leads again in the same cluster goes on where each worker's stream stood. Each new term awaits the list
+of workers anew. A new cluster uid, or an epoch that went back, means that etcd was wiped or restored: then every
+claim is forgotten.
 """
 
 from collections.abc import Sequence
@@ -73,7 +73,12 @@ class LeaderCore:
         """The remembered claims on a key, the oldest first."""
         return self._journal.story(key)
 
-    # What the faces ask.
+    # What the shell and the faces ask.
+
+    @property
+    def awaits_list(self) -> bool:
+        """etcd's list of workers is wanted, as it stands: none came yet, or etcd's data is not what it was."""
+        return self._unlisted_since is not None
 
     @property
     def partial(self) -> bool:
@@ -117,10 +122,12 @@ class LeaderCore:
 
     def _became_leader(self, now: float, epoch: Epoch) -> list[Instruction]:
         known = self._latest
+        if epoch != known:
+            # What was followed so far may be of other data: a watch can miss that etcd was wiped.
+            self._unlisted_since = now
         if known is not None and (epoch.cluster_uid != known.cluster_uid or epoch.number < known.number):
             for member in self.members:
                 member.claims.forget()
-            self._unlisted_since = now
         self.epoch = self._latest = epoch
         return []
 

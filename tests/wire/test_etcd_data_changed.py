@@ -1,0 +1,78 @@
+"""etcd's data changes under those who follow it, in ways that their watches cannot see: they look again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from blockyard.common.etcd import EtcdClient, KeyState, LeasedKey, LeaseTerms
+from blockyard.leader.core import events
+from blockyard.leader.roster import Roster
+from blockyard.worker.health import Health
+from blockyard.worker.leader_finder import LeaderAddress, LeaderFinder
+from support.etcd_server import EtcdServer
+from support.polling import until
+
+UID = "ab" * 16
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[EtcdClient]:
+    with EtcdServer() as etcd:
+        async with EtcdClient(etcd.endpoint, timeout_s=2) as client:
+            yield client
+
+
+@contextlib.asynccontextmanager
+async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def test_workers_are_listed_again_when_the_machine_wants_it(client: EtcdClient) -> None:
+    fed: list[events.Event] = []
+    wanted = [False]
+    roster = Roster(client, "/c", feed=fed.append, awaits_list=lambda: wanted[0])
+    async with running(roster.run()):
+        await until(lambda: len(fed) == 1)
+        wanted[0] = True
+        await until(lambda: len(fed) >= 2)
+        wanted[0] = False
+    assert {type(event) for event in fed} == {events.WorkersListed}
+
+
+async def test_a_leader_that_is_doubted_is_looked_up_again(client: EtcdClient) -> None:
+    await client.keys.put("/c/uid", UID.encode())
+    await client.keys.put("/c/leader", json.dumps({"node": "a", "link": "127.0.0.1:1"}).encode())
+    found: list[LeaderAddress] = []
+    finder = LeaderFinder(client, "/c", Health(), found.append)
+    async with running(finder.run()):
+        await until(lambda: len(found) == 1)
+        # As after a wipe that the watch missed: another uid, without any news of the election key.
+        await client.keys.put("/c/uid", UID[::-1].encode())
+        finder.doubt()
+        await until(lambda: len(found) == 2)
+    assert [leader.epoch.cluster_uid.hex() for leader in found] == [UID, UID[::-1]]
+
+
+async def test_an_entry_of_the_same_revision_under_another_lease_is_not_ours(client: EtcdClient) -> None:
+    """Young stores count alike: after a wipe another process may have made the key at the very same revision."""
+    states: list[KeyState] = []
+    key = LeasedKey(client, "k", b"v", terms=LeaseTerms(3, 0.5), alive=lambda: True, on_change=states.append)
+    assert not key.is_ours(None)
+    async with running(key.run()):
+        await key.wait_held(10)
+        current = await client.keys.get("k")
+        assert current is not None and key.is_ours(current)
+        assert not key.is_ours(replace(current, lease=current.lease + 1))
