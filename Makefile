@@ -5,9 +5,13 @@
 #   TORCH_INDEX  URL of the package index that torch comes from (default: pip's find-links where
 #                pip has any, else uv's own "cpu" choice)
 #   PYTEST_ARGS  more arguments for pytest
+#   SEEDS        seeds that `make sim` runs at most
+#   MINUTES      minutes that it takes at most
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+SEEDS ?= 1000000
+MINUTES ?= 2
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,7 +35,7 @@ export VLLM_NO_USAGE_STATS = 1
 export HF_HUB_OFFLINE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-light test test-long lint fmt clean
+.PHONY: help venv demo demo-light test test-long sim lint fmt clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,7 +61,7 @@ $(VENV)/.full: pyproject.toml requirements-override.txt | $(BIN)/uv
 
 venv: $(VENV)/.full  ## make .venv with all that the demo, the tests and the linters need
 
-demo: $(VENV)/.full  ## two nodes, a leader and vLLM engines on this machine, with real prompts
+demo: $(VENV)/.full  ## one node with two vLLM engines, and a leader, on this machine, with real prompts
 	$(BIN)/blockyard demo
 
 demo-light: $(VENV)/.light  ## the same roles without vLLM: seconds instead of minutes
@@ -77,6 +81,9 @@ test: lint  ## lint, then every test that is not long
 
 test-long: $(VENV)/.full  ## the long tests
 	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+
+sim: $(VENV)/.full  ## the cores under faults in virtual time, from fresh seeds
+	PYTHONPATH=tests $(BIN)/python -m sim --seeds $(SEEDS) --minutes $(MINUTES)
 
 clean:  ## remove what was built or cached, the environment too
 	rm -rf $(VENV) build dist .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

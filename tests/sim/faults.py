@@ -1,0 +1,76 @@
+"""What goes wrong in a run: drawn up front, each with its time and target. Owns the kinds and their mix per seed.
+
+A fault is plain data, so a failing run can be tried again with some of them left out.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from sim.streams import Streams
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`place` and `size` are numbers in [0, 1) that say which of the candidates is hit, and how hard."""
+
+    number: int
+    at: float
+    kind: str
+    place: float
+    size: float
+
+    def __str__(self) -> str:
+        return f"#{self.number} at {self.at:.2f} s: {self.kind} (place {self.place:.2f}, size {self.size:.2f})"
+
+
+# Kind: how often it is drawn, relative to the others.
+WEIGHTS: dict[str, float] = {
+    "worker-kill": 1.0,
+    "worker-pause": 2.0,
+    "worker-slow": 1.0,
+    "worker-zombie": 0.7,
+    "leader-kill": 1.0,
+    "leader-pause": 1.5,
+    "leader-slow": 0.5,
+    "etcd-down": 1.0,
+    "etcd-pause": 1.0,
+    "etcd-wipe": 0.3,
+    "etcd-restore": 0.5,
+    "etcd-compact": 1.0,
+    "etcd-key-deleted": 0.6,
+    "link-cut": 2.0,
+    "link-stall": 1.5,
+    "network-clog": 1.0,
+    "session-cut": 2.0,
+    "session-stall": 1.0,
+    "checksum-slow": 1.0,
+    "checksum-failing": 0.7,
+    "bytes-spoilt": 0.7,
+    "engine-kill-scheduler-first": 1.5,
+    "engine-kill-rank-first": 1.5,
+    "engine-kill-both": 0.7,
+    "rank-pause": 2.0,
+    "scheduler-pause": 1.5,
+    "false-death": 1.5,
+    "clock-jump": 0.5,
+}
+
+_FIRST = 1.0
+
+
+def draw_faults(streams: Streams, chaos_seconds: float) -> list[Fault]:
+    """This seed's faults: some kinds, at times of their own; a few seeds have none, a few have many."""
+    draw = streams.of("faults")
+    kinds = [kind for kind in WEIGHTS if draw.random() < 0.5]
+    count = draw.choice([0, 2, 4, 6, 9, 14, 20])
+    if not kinds:
+        return []
+    chosen = draw.choices(kinds, [WEIGHTS[kind] for kind in kinds], k=count)
+    times = sorted(draw.uniform(_FIRST, chaos_seconds) for _ in range(count))
+    return [_fault(number, at, kind, draw) for number, (at, kind) in enumerate(zip(times, chosen, strict=True))]
+
+
+def _fault(number: int, at: float, kind: str, draw: random.Random) -> Fault:
+    return Fault(number, at, kind, draw.random(), draw.random())
