@@ -24,8 +24,9 @@ def blockyard(*args: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_version() -> None:
-    result = blockyard("version")
+@pytest.mark.parametrize("asked", ["version", "--version"])
+def test_version(asked: str) -> None:
+    result = blockyard(asked)
     assert result.returncode == 0
     assert result.stdout.startswith("blockyard ")
 
@@ -35,6 +36,13 @@ def test_help_names_every_command() -> None:
     assert result.returncode == 0
     for command in ("leader", "worker", "config", "demo", "demo-light", "version"):
         assert command in result.stdout
+
+
+@pytest.mark.parametrize("command", ["demo", "demo-light"])
+def test_a_demo_tells_its_help_and_starts_nothing(command: str) -> None:
+    result = blockyard(command, "--help")
+    assert result.returncode == 0
+    assert f" {command} " in result.stdout
 
 
 @pytest.mark.parametrize(("role", "config"), [("worker", WorkerConfig), ("leader", LeaderConfig)])

@@ -8,7 +8,7 @@ import importlib
 import sys
 from importlib.metadata import version as distribution_version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -21,11 +21,10 @@ FAILED = 1
 WRONG_SETTING = 2
 
 _HELP = {"help_option_names": ["-h", "--help"]}
-_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+_PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 app = typer.Typer(
     name="blockyard",
-    help="Keeps the KV-cache blocks that serving engines drop, and brings them back.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -66,7 +65,26 @@ def demo_light(context: typer.Context) -> None:
 @app.command("version")
 def version() -> None:
     """Print the version."""
-    typer.echo(f"blockyard {distribution_version('blockyard')}")
+    typer.echo(_version())
+
+
+def _version() -> str:
+    return f"blockyard {distribution_version('blockyard')}"
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(_version())
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Keeps the KV-cache blocks that serving engines drop, and brings them back."""
 
 
 def main() -> None:
