@@ -95,6 +95,8 @@ def test_a_wrong_value_names_thing_value_source_and_remedy(raw: str, source: str
             "[leader]\nlisten_on = 'a:1'\n",
             "listen_on ([leader] of FILE): no such setting; did you mean listen?",
         ),
+        ("host_pool = '1GiB'\n", "host_pool = '1GiB' (FILE): stands outside a table; right: under [worker]"),
+        ("no_such = 1\n", "no_such = 1 (FILE): stands outside a table; right: under [common] or [leader] or [worker]"),
         ("worker = 3\n", "worker = 3 (FILE): must be a section, [worker]"),
         ("[worker]\nhost_pool = 5\n", "host_pool = 5 ([worker] of FILE): must be a size"),
         ("[worker]\nprefault = 'yes'\n", "prefault = 'yes' ([worker] of FILE): must be true or false"),

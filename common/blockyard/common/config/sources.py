@@ -62,6 +62,7 @@ def file_layers(path: Path, role: str, schema: Schema) -> list[Layer]:
     document = _read(path)
     for section, table in document.items():
         if section not in schema:
+            _require_table(section, table, path, schema)
             raise _unknown(f"[{section}]", str(path), [f"[{known}]" for known in schema])
         if not isinstance(table, dict):
             raise SettingError(section, repr(table), f"must be a section, [{section}]", str(path))
@@ -72,6 +73,15 @@ def file_layers(path: Path, role: str, schema: Schema) -> list[Layer]:
         {name: Given(raw, f"[{section}] of {path}") for name, raw in document.get(section, {}).items()}
         for section in (role, COMMON)
     ]
+
+
+def _require_table(name: str, value: object, path: Path, schema: Schema) -> None:
+    """A setting written above all sections is told where it belongs."""
+    if isinstance(value, dict):
+        return
+    homes = [section for section, names in schema.items() if name in names] or list(schema)
+    right = " or ".join(f"[{section}]" for section in homes)
+    raise SettingError(name, repr(value), f"stands outside a table; right: under {right}", str(path))
 
 
 def _read(path: Path) -> dict[str, dict[str, object]]:
