@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -106,6 +108,21 @@ def test_engines_that_are_gone_are_shown_no_more_in_the_end() -> None:
         lines = [line for line in worker.get("/metrics")[1].splitlines() if line.startswith(name + "{")]
         assert 0 < len(lines) < 40
         assert any('"engine-39"' in line for line in lines)
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/workers", "/debug/no-such-page"])
+def test_an_unknown_path_is_one_line_of_json(path: str) -> None:
+    with WorkerProcess() as worker:
+        status, body = worker.get(path)
+        assert (status, json.loads(body)) == (404, {"error": f"GET {path}: Not Found"})
+
+
+def test_what_is_degraded_tells_its_time_as_the_leader_does() -> None:
+    with WorkerProcess(etcd="127.0.0.1:1") as worker:
+        while not (troubles := json.loads(worker.get("/readyz")[1])["degraded"]):
+            time.sleep(0.05)
+        for trouble in troubles:
+            assert datetime.fromisoformat(trouble["since"]).utcoffset() == timedelta(0)
 
 
 def test_noise_is_told_off_in_json_without_a_traceback() -> None:

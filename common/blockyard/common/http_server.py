@@ -89,6 +89,24 @@ class _Connection(web.RequestHandler):
         return response
 
 
+def refusal(request: web.Request, error: web.HTTPException) -> web.Response:
+    """aiohttp's refusal of a request, such as an unknown path, as JSON with one line."""
+    line = f"{request.method} {request.path[:_SHOWN]}: {error.reason}"
+    response = web.json_response({"error": line}, status=error.status)
+    if "Allow" in error.headers:
+        response.headers["Allow"] = error.headers["Allow"]
+    return response
+
+
+@web.middleware
+async def refusals_in_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """For an application whose own handlers raise none."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        return refusal(request, error)
+
+
 @web.middleware
 async def debug_stays_here(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Pages below /debug tell much and take long: only this machine may ask for them, wherever we listen."""

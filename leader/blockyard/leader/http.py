@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
-from blockyard.common.http_server import LINE, HttpServer, debug_stays_here
+from blockyard.common.http_server import LINE, HttpServer, debug_stays_here, refusal
 from blockyard.common.logs import fields
 from blockyard.common.metrics.exposition import render
 from blockyard.common.metrics.leader import ROUTE
@@ -142,7 +142,7 @@ class Faces:
         except web.HTTPRequestEntityTooLarge:
             response = _error(413, f"body: larger than {self._max_body} bytes, enough for {self._max_keys} keys")
         except web.HTTPException as error:
-            response = _error(error.status, f"{request.method} {request.path[:200]}: {error.reason}", error.headers)
+            response = refusal(request, error)
         except Exception:
             log.exception("request failed", extra=fields(path=request.path[:200]))
             response = _error(500, f"{request.method} {request.path[:200]}: this is a bug; the log says more")
@@ -167,9 +167,5 @@ def _json(answer: Json, status: int = 200) -> web.Response:
     return web.Response(body=msgspec.json.encode(answer), status=status, content_type="application/json")
 
 
-def _error(status: int, line: str, headers: object = None) -> web.Response:
-    response = _json({"error": line}, status)
-    allow = getattr(headers, "get", lambda _: None)("Allow")
-    if allow:
-        response.headers["Allow"] = allow
-    return response
+def _error(status: int, line: str) -> web.Response:
+    return _json({"error": line}, status)

@@ -5,13 +5,14 @@ Owns the listener and the shape of the answers. Must never change anything: each
 
 import socket
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
 from blockyard.common.config import Address
 from blockyard.common.errors import ConfigError
-from blockyard.common.http_server import HttpServer, debug_stays_here
+from blockyard.common.http_server import HttpServer, debug_stays_here, refusals_in_json
 from blockyard.common.identity import DIGEST_BYTES
 from blockyard.common.metrics.exposition import render
 from blockyard.worker.core.invariants import InvariantBroken
@@ -36,7 +37,7 @@ class Faces:
         self._story = story
         self._validate = validate
         self.address = listen
-        application = web.Application(middlewares=[debug_stays_here])
+        application = web.Application(middlewares=[refusals_in_json, debug_stays_here])
         application.add_routes(
             [
                 web.get("/metrics", self._metrics),
@@ -73,7 +74,7 @@ class Faces:
     async def _ready(self, request: web.Request) -> web.Response:
         """Ready while engines can attach: with no leader and no etcd too, which is told but is no failure."""
         degraded = [
-            {"part": trouble.part, "reason": trouble.reason, "since": trouble.since}
+            {"part": trouble.part, "reason": trouble.reason, "since": _utc(trouble.since)}
             for trouble in self._health.troubles()
         ]
         ready = self._health.serving
@@ -108,3 +109,8 @@ class Faces:
             for one in self._story(key)
         ]
         return web.json_response({"key": key.hex(), "story": story})
+
+
+def _utc(seconds: float) -> str:
+    """As the leader writes its times."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
