@@ -71,10 +71,14 @@ def test_claims_are_what_where_and_match_show(etcd: EtcdServer, leader: LeaderPr
         assert shown["n1"]["state"] == shown["n2"]["state"] == "live"
         assert (shown["n1"]["keys"], shown["n1"]["used_bytes"], shown["n1"]["incarnation"]) == (2, 4096, first)
 
+        assert shown["n1"]["engines"] == [{"engine": "e", "model": "m", "state": "live"}]
+
     def stale() -> bool:
         return {worker["state"] for worker in leader.get("/v1/workers")[1]["workers"]} == {"lost"}
 
     wait_for(stale, 20, "both links are lost")
+    shown = {worker["node"]: worker for worker in leader.get("/v1/workers")[1]["workers"]}
+    assert shown["n1"]["engines"] == [{"engine": "e", "model": "m", "state": "unknown"}]
     assert holders(leader, 3) == {"n1": ["disk"], "n2": ["host"]}
     unregister(etcd, "n1")
     wait_for(lambda: holders(leader, 3) == {"n2": ["host"]}, 20, "the claims of n1 end")

@@ -109,6 +109,8 @@ def _holding(found: Holding) -> Json:
 
 
 def _worker(view: WorkerView) -> Json:
+    # What a worker without a link said last of its engines may be long out of date.
+    known = view.state != "lost"
     return {
         "node": view.node,
         "incarnation": view.incarnation,
@@ -121,5 +123,8 @@ def _worker(view: WorkerView) -> Json:
         "applied_seq": view.applied_seq,
         "pool_bytes": view.info.pool_bytes if view.pool_bytes is None else view.pool_bytes,
         "used_bytes": view.used_bytes,
-        "engines": [{"engine": engine.engine, "model": engine.model, "state": engine.state} for engine in view.engines],
+        "engines": [
+            {"engine": engine.engine, "model": engine.model, "state": engine.state if known else "unknown"}
+            for engine in view.engines
+        ],
     }
