@@ -98,6 +98,15 @@ def test_a_refusal_is_told_with_its_reason(leader: HandLeader, worker: WorkerPro
     assert "leader speaks 7 to 9" in worker.ready()[1]["leader"]
 
 
+@pytest.mark.parametrize(("code", "level"), [("not-leader", "warning"), ("version", "error")])
+def test_the_same_refusal_is_logged_once(leader: HandLeader, worker: WorkerProcess, code: str, level: str) -> None:
+    for _ in range(3):
+        assert leader.refuse(code, "a word of the leader").ended()
+    worker.wait_metric("leader_link", 1, state="refused")
+    (line,) = [line for line in worker.log.splitlines() if "leader link refused" in line]
+    assert f" {level} " in line
+
+
 def test_a_new_epoch_is_followed_at_once(leader: HandLeader, worker: WorkerProcess) -> None:
     first = leader.welcome()
     worker.wait_metric("leader_link", 1, state="live")

@@ -50,6 +50,10 @@ class _Refused(BlockyardError):
     """We or the leader will not have this link; trying again at once would not help."""
 
 
+class _NotLeading(_Refused):
+    """etcd names a process that does not lead yet, or not any more; that passes by itself."""
+
+
 class _Connection(FrameProtocol[cluster.ToWorker]):
     """Sorts what the leader says into a welcome (awaited) and later messages (handed on)."""
 
@@ -116,6 +120,7 @@ class LeaderLink:
         self._incarnation = 0
         self._changed = asyncio.Event()
         self._connection: _Connection | None = None
+        self._refusal = ""
         self.state = "down"
 
     def follow(self, leader: LeaderAddress) -> None:
@@ -172,13 +177,21 @@ class LeaderLink:
         except _Refused as error:
             self.doubt()
             self.state = "refused"
-            _log.error("leader link refused", extra=fields(leader=leader.node, reason=error))
+            self._tell_refusal(leader, error)
             return str(error)
         except (OSError, LinkClosed) as error:
             self.doubt()
             self.state = "down"
             _log.warning("leader not reached", extra=fields(leader=leader.node, at=leader.address, error=error))
             return f"leader {leader.node} at {leader.address}: {error}"
+
+    def _tell_refusal(self, leader: LeaderAddress, error: _Refused) -> None:
+        """Aloud when it is new; the same one again, at each of the retries, is a whisper."""
+        repeated, self._refusal = str(error) == self._refusal, str(error)
+        level = logging.WARNING if isinstance(error, _NotLeading) else logging.ERROR
+        _log.log(
+            logging.DEBUG if repeated else level, "leader link refused", extra=fields(leader=leader.node, reason=error)
+        )
 
     async def _connect(self, leader: LeaderAddress) -> _Connection:
         loop = asyncio.get_running_loop()
@@ -214,7 +227,8 @@ class LeaderLink:
             raise LinkClosed(connection.over.result())
         answer = connection.answer.result()
         if isinstance(answer, cluster.LinkRefused):
-            raise _Refused(f"leader {leader.node} refused ({answer.code}): {answer.detail}")
+            kind = _NotLeading if answer.code == "not-leader" else _Refused
+            raise kind(f"leader {leader.node} refused ({answer.code}): {answer.detail}")
         epoch = Epoch(answer.cluster_uid, answer.epoch)
         if epoch.cluster_uid != leader.epoch.cluster_uid or not self._fence.admit(epoch, leader.history):
             least = leader.epoch
@@ -223,6 +237,7 @@ class LeaderLink:
             raise _Refused(f"leader {leader.node} speaks for {_words(epoch)}, not for {_words(least)} or later")
         connection.up = True
         self.state = "live"
+        self._refusal = ""
         self._health.well(_PART)
         _log.info("leader link up", extra=fields(leader=leader.node, at=leader.address, epoch=epoch.number))
         self._feed(events.LinkUp(epoch, answer.expect_seq, leader.history))
