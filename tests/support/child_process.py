@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_STOP_SECONDS = 15.0
+_STOP_SECONDS = 30.0
 
 
 class ChildProcess:

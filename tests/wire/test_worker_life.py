@@ -19,6 +19,7 @@ from blockyard.common.link import LinkClosed
 from blockyard.common.messages import attach
 from blockyard.common.messages.states import KeyState
 from support.attach_client import SECONDS, Engine, Session, hello, key
+from support.engine_side import wait_until
 from support.storing_child import CHUNKS
 from support.worker_process import WorkerProcess
 
@@ -100,7 +101,9 @@ def test_a_second_worker_leaves_a_live_one_alone() -> None:
     with WorkerProcess() as worker, WorkerProcess(spawn_only=True, socket=str(worker.socket)) as second:
         second.spawn()
         assert second.wait() == 2
-        assert one_line(second.log).endswith("another worker serves it; right: a path of its own for each worker")
+        waited, refused = second.log.splitlines()
+        assert "waiting for its end" in waited
+        assert refused.endswith("another worker serves it; right: a path of its own for each worker")
         assert worker.alive
         with Engine(worker.socket) as engine:
             assert list(engine.acquire([key(1)]).states) == [KeyState.NEVER_STORED]
@@ -113,6 +116,17 @@ def test_a_frozen_worker_is_left_alone_too() -> None:
         assert second.wait() == 2
         worker.thaw()
         assert worker.socket.exists()
+
+
+def test_a_worker_waits_for_the_end_of_its_predecessor() -> None:
+    with WorkerProcess() as worker, WorkerProcess(spawn_only=True, socket=str(worker.socket)) as second:
+        worker.freeze()
+        second.spawn()
+        wait_until(lambda: "waiting for its end" in second.log, "the successor waits")
+        worker.kill()
+        wait_until(lambda: " serving " in second.log, "the successor serves")
+        with Engine(worker.socket) as engine:
+            assert list(engine.acquire([key(1)]).states) == [KeyState.NEVER_STORED]
 
 
 def one_line(log: str) -> str:

@@ -1,21 +1,29 @@
 """The Unix socket that engines attach to: taking the path, and giving it back.
 
 Owns the socket file and nothing behind it. A path that another live worker answers on is left alone; one that
-a dead worker left behind is replaced.
+a dead worker left behind is replaced. A worker that is about to end is waited for: unmapping a large pool takes
+seconds, and its lock is held until then.
 """
 
 import contextlib
 import errno
 import fcntl
+import logging
 import os
 import socket
 import stat
+import time
 from pathlib import Path
 
 from blockyard.common.errors import ConfigError
+from blockyard.common.logs import fields
 
 _BACKLOG = 128
 _PROBE_TIMEOUT = 2.0
+_PREDECESSOR_SECONDS = 10.0
+_LOCK_POLL = 0.1
+
+_log = logging.getLogger(__name__)
 
 
 class Listener:
@@ -67,11 +75,35 @@ def _take_lock(path: Path) -> int:
     except OSError as error:
         raise ConfigError(f"socket = {path}: cannot make {lock}: {error.strerror}") from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
+        _wait_for_lock(descriptor, path)
+    except BaseException:
         os.close(descriptor)
-        raise _taken(path) from error
+        raise
     return descriptor
+
+
+def _wait_for_lock(descriptor: int, path: Path) -> None:
+    """Wait while a predecessor ends; one that stays is left alone."""
+    deadline = time.monotonic() + _PREDECESSOR_SECONDS
+    waiting = False
+    while not _lock(descriptor):
+        if not waiting:
+            waiting = True
+            _log.warning(
+                "another worker holds the socket's lock; waiting for its end",
+                extra=fields(socket=path, at_most_s=_PREDECESSOR_SECONDS),
+            )
+        if time.monotonic() > deadline:
+            raise _taken(path)
+        time.sleep(_LOCK_POLL)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _taken(path: Path) -> ConfigError:

@@ -30,10 +30,11 @@ def run(config: WorkerConfig) -> int:
     """Serve until SIGTERM or SIGINT, then 0. Raises ConfigError when it cannot start."""
     set_up(config.log_level, "worker")
     warn_of_store_order(platform.machine())
-    require_memory(config.host_pool, system_memory_limits())
     settings = _settings(config)
     listener = Listener(config.socket, config.socket_mode)
     try:
+        # Looked at when a predecessor has ended, which gives its pool back.
+        require_memory(config.host_pool, system_memory_limits())
         with (
             _pool(settings) as pool,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
