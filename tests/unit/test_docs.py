@@ -6,6 +6,7 @@ Also keeps out of the repository what belongs to one machine: its paths and its 
 from __future__ import annotations
 
 import ast
+import importlib
 import json
 import os
 import re
@@ -57,7 +58,8 @@ def rows(page: str) -> dict[str, str]:
 
 
 def names(text: str) -> set[str]:
-    return set(re.findall(r"`([^`]+)`", text))
+    """What stands in backticks, outside of fenced blocks."""
+    return set(re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)))
 
 
 def section(page: str, heading: str) -> str:
@@ -114,6 +116,22 @@ def test_every_reason_to_refuse_a_frame_is_told() -> None:
         assert label_values(metric) <= told
 
 
+def test_the_example_makes_the_keys_that_engines_make(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("cbor2", reason="comes with vLLM")
+    told = section(PROTOCOL, "## Keys")
+    (code,) = re.findall(r"^```python\n(.*?)^```", told, re.MULTILINE | re.DOTALL)
+    (printed,) = re.findall(r"^```text\n(.*?)^```", told, re.MULTILINE | re.DOTALL)
+    example: dict[str, Any] = {}
+    exec(compile(code, "docs/protocol.md", "exec"), example)
+    assert ast.literal_eval(capsys.readouterr().out) == ast.literal_eval(printed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONHASHSEED", raising=False)
+        keys = importlib.import_module("blockyard.cli.demo.block_names").chunk_keys(
+            example["world"], range(600), block_size=32, blocks_per_chunk=8
+        )
+    assert [key.hex() for key in keys] == ast.literal_eval(printed)
+
+
 # Architecture and operations.
 
 
@@ -154,8 +172,10 @@ def test_the_readme_shows_every_setting_of_the_connector() -> None:
     (ours,) = re.findall(r"^OURS = (\{.*?\})", source, re.MULTILINE | re.DOTALL)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert set(rows(readme)) >= ast.literal_eval(ours)
-    (given,) = re.findall(r"--kv-transfer-config '(.*?)'", readme, re.DOTALL)
-    assert set(json.loads(given)["kv_connector_extra_config"]) <= ast.literal_eval(ours)
+    examples = re.findall(r"--kv-transfer-config '(.*?)'", readme, re.DOTALL)
+    assert examples
+    for given in examples:
+        assert set(json.loads(given)["kv_connector_extra_config"]) <= ast.literal_eval(ours)
 
 
 # Links and commands.
