@@ -167,6 +167,20 @@ def test_each_new_term_awaits_the_list_of_workers_anew() -> None:
     assert [(view.node, view.incarnation) for view in world.core.workers()] == [("n1", 2), ("n2", 5)]
 
 
+def test_a_worker_whose_registration_does_not_show_has_the_list_read_again() -> None:
+    """A watch can miss it: in an etcd restored from a backup whose revisions caught up with those already seen."""
+    world = World()
+    world.register("n1", 2)
+    link, _ = world.open(hello(incarnation=8))
+    assert not world.core.awaits_list
+    assert closed(world.tick(world.core.settings.registration_wait)) == {link: "unregistered"}
+    assert world.core.awaits_list
+    world.put(events.WorkersListed((events.WorkerRegistered("n1", 8),)))
+    assert not world.core.awaits_list
+    _, done = world.open(hello(incarnation=8))
+    assert sent(done, wire.LinkWelcome)
+
+
 def test_a_term_that_goes_on_needs_no_new_list() -> None:
     world = World()
     world.put(events.LostLeadership())

@@ -41,6 +41,7 @@ class LeaderCore:
         self._journal = Journal(settings.journal_changes)
         self._latest: Epoch | None = None
         self._unlisted_since: float | None = started
+        self._list_doubted = False
 
     def handle(self, now: float, event: events.Event) -> list[Instruction]:
         """What is to be done about one event."""
@@ -77,8 +78,8 @@ class LeaderCore:
 
     @property
     def awaits_list(self) -> bool:
-        """etcd's list of workers is wanted, as it stands: none came yet, or etcd's data is not what it was."""
-        return self._unlisted_since is not None
+        """etcd's list of workers is wanted, as it stands: none came in this term, or a worker says it is outdated."""
+        return self._unlisted_since is not None or self._list_doubted
 
     @property
     def partial(self) -> bool:
@@ -149,6 +150,7 @@ class LeaderCore:
         for worker in workers:
             done += self._registered(now, worker)
         self._unlisted_since = None
+        self._list_doubted = False
         return done
 
     def _registered(self, now: float, worker: events.WorkerRegistered) -> list[Instruction]:
@@ -271,6 +273,7 @@ class LeaderCore:
         for link, waiting in list(self.members.waiting.items()):
             if now - waiting.since >= self.settings.registration_wait:
                 del self.members.waiting[link]
+                self._list_doubted = True
                 refused = admission.unregistered(waiting.hello, self.settings.registration_wait)
                 done += [SendTo(link, refused), CloseLink(link, refused.code)]
         self.index.sweep(self.settings.sweep_keys)

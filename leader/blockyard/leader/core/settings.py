@@ -14,8 +14,11 @@ class LeaderSettings:
     """Members, and links of members and of those that wait. A further link is refused as busy, a further
     registration is ignored until a member leaves."""
 
-    registration_wait: float = 5.0
-    """A hello may overtake etcd's watch; a link whose registration has not shown by then is refused."""
+    registration_wait: float = 3.0
+    """A hello may overtake etcd's watch; a link whose registration has not shown by then is refused.
+
+    Less than the 5 s that a worker waits for a welcome: one that gives up first never hears why.
+    """
 
     claim_grace: float = 60.0
     """How long a registered worker without a link keeps its claims; then its keys count as unknown."""
