@@ -222,7 +222,8 @@ class Injector:
                     candidates.append((worker, session.id, rank))
         found = self._one(fault, candidates)
         if found is not None:
-            self._declare_dead(*found, seconds=1.0 + 5.0 * fault.size)
+            worker, number, rank = found
+            worker.process.call(lambda: self._declare_dead(worker, number, rank, 1.0 + 5.0 * fault.size))
             self._world.injected[fault.kind] += 1
         elif self._clock.now < until:
             self._clock.after(0.002, lambda: self._try_false_death(fault, until))
@@ -239,13 +240,16 @@ class Injector:
         return next((rank for rank in ranks if rank.process is process and rank.copying), None)
 
     def _declare_dead(self, worker: WorkerNode, number: int, rank: Rank, seconds: float) -> None:
-        copies = worker.core.book.sessions[number].copies.values()
-        slots = {chunk.slot for copy in copies for chunk in copy.chunks if chunk is not None}
+        """Happens when the worker gets to it; by then the rank may have gone on to something else."""
+        session = worker.core.book.sessions.get(number)
+        if session is None or self._loading_rank(worker, session) is not rank:
+            return
+        slots = {chunk.slot for copy in session.copies.values() for chunk in copy.chunks if chunk is not None}
         worker.memory.distrusted |= slots
         self._clock.after(seconds + 3.0, lambda: worker.memory.distrusted.difference_update(slots))
         rank.process.pause(seconds)
         worker.watched.pop(number)
-        worker.process.call(lambda: worker.feed(events.ProcessGone(number)))
+        worker.feed(events.ProcessGone(number))
 
     def _clock_jump(self, fault: Fault) -> bool:
         self._world.wall += (fault.size - 0.5) * 1e7

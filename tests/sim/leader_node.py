@@ -39,7 +39,7 @@ SILENCE = 4.0
 HELLO_TIMEOUT = 2.0
 
 SETTINGS = LeaderSettings(
-    "sim", "sim", registration_wait=2.0, claim_grace=6.0, resync_patience=2.0, sweep_keys=64, journal_changes=4096
+    "sim", "sim", registration_wait=1.2, claim_grace=6.0, resync_patience=2.0, sweep_keys=64, journal_changes=4096
 )
 
 

@@ -180,6 +180,11 @@ class World:
             self.start_worker(node)
         for name in list(self.leaders):
             self.start_leader(name)
+        # Where a zombie was killed the whole machine is gone: its engines are started elsewhere.
+        hosts = {worker.machine for worker in [*self.workers.values(), *self.zombies] if worker.process.alive}
+        for engine in self.engines:
+            if engine.machine not in hosts:
+                engine.kill("both")
 
     def _fail_over(self) -> None:
         """Whoever leads dies, for good: the other one must notice and know all again."""
