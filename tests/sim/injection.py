@@ -181,7 +181,8 @@ class Injector:
         worker = self._one(fault, self._worker_nodes())
         if worker is None or not self._world.all_verify:
             return False
-        held = [c for c in worker.core.holdings.index.values() if c.checked and not c.copiers]
+        used = worker.memory.copying
+        held = [c for c in worker.core.holdings.index.values() if c.checked and not c.copiers and c.slot not in used]
         chunk = self._one(fault, held)
         if chunk is None:
             return False
@@ -245,8 +246,7 @@ class Injector:
         if session is None or self._loading_rank(worker, session) is not rank:
             return
         slots = {chunk.slot for copy in session.copies.values() for chunk in copy.chunks if chunk is not None}
-        worker.memory.distrusted |= slots
-        self._clock.after(seconds + 3.0, lambda: worker.memory.distrusted.difference_update(slots))
+        worker.memory.distrusted |= dict.fromkeys(slots, self._clock.now + seconds + 3.0)
         rank.process.pause(seconds)
         worker.watched.pop(number)
         worker.feed(events.ProcessGone(number))

@@ -32,8 +32,10 @@ class Memory:
         """Copies that really touch each slot now."""
         self.rotten: set[int] = set()
         """First pages of areas whose bytes were spoilt on purpose."""
-        self.distrusted: set[int] = set()
-        """Slots of a rank whose death was reported although it lives: only generations protect its loads."""
+        self.distrusted: dict[int, float] = {}
+        """Slots of a rank whose death was reported although it lives, and until when it may load from them: only
+        generations protect these loads.
+        """
 
     def write(self, slot: int, record: SlotRecord) -> None:
         slot_table.write_record(self.words, slot, record)
