@@ -68,9 +68,11 @@ class WorkerChecks:
             self._is_whole(record, "is granted")
         self._worker.world.numbers["hits granted"] += hits
 
-    def linked(self, epoch: Epoch, incarnation: int) -> None:
-        """epoch-monotone, within one uid and one set of etcd data."""
-        place = (self._worker.world.etcd.timeline, epoch.cluster_uid)
+    def linked(self, epoch: Epoch, history: int) -> None:
+        """epoch-monotone, within one uid and one history of etcd as far as it could tell."""
+        if history >= self._worker.world.etcd.timeline:
+            raise Violation("epoch-monotone", f"{self._worker.node} counts {history} histories of etcd, more than there were")
+        place = (history, epoch.cluster_uid)
         highest = self._highest.get(place, 0)
         if epoch.number < highest:
             raise Violation("epoch-monotone", f"{self._worker.node} obeys epoch {epoch.number} after {highest}")

@@ -197,7 +197,7 @@ class WorkerLink:
         if epoch.cluster_uid != leader.cluster_uid or not self._fence.admit(epoch, history):
             raise _Refused
         connection.up = True
-        self._worker.checks.linked(epoch, self.incarnation)
+        self._worker.checks.linked(epoch, history)
         self._worker.feed(events.LinkUp(epoch, answer.expect_seq, history))
 
     def _hello(self, uid: bytes) -> cluster.WorkerHello:
