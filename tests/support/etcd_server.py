@@ -33,11 +33,19 @@ class ServerTls:
 class EtcdServer(ChildProcess):
     """`with EtcdServer() as etcd:` gives a server that answers at `etcd.endpoint` and is gone afterwards."""
 
-    def __init__(self, *, tls: ServerTls | None = None) -> None:
+    def __init__(self, *, tls: ServerTls | None = None, name: str = "test") -> None:
         super().__init__()
+        self.name = name
         self._tls = tls
         self._root = Path(tempfile.mkdtemp(prefix="blockyard-etcd-"))
         self._client_port, self._peer_port, self._health_port = _free_ports(3)
+        self.initial_cluster = f"{name}={self.peer}"
+        """All members as `name=peer`, with commas; only itself unless set before the first start."""
+
+    @property
+    def peer(self) -> str:
+        """Where other members reach it."""
+        return f"http://127.0.0.1:{self._peer_port}"
 
     @property
     def endpoint(self) -> str:
@@ -45,8 +53,12 @@ class EtcdServer(ChildProcess):
 
     def start(self) -> None:
         """Start, on the data of the last run if there was one, and wait until it serves."""
+        self.spawn()
+        self.wait_healthy()
+
+    def spawn(self) -> None:
+        """Start and wait for nothing."""
         self.launch(["etcd", *self._flags()], self._root / "log", _clean_environment())
-        self._wait_healthy()
 
     def wipe(self) -> None:
         """Lose all data, as a restored or rebuilt cluster would have. The server must not be running."""
@@ -61,9 +73,8 @@ class EtcdServer(ChildProcess):
         """Go back to the backup. The server must not be running."""
         self.wipe()
         tool = "etcdutl" if shutil.which("etcdutl") else "etcdctl"
-        peer = f"http://127.0.0.1:{self._peer_port}"
-        where = ["--data-dir", str(self._root / "data"), "--name", "test"]
-        members = ["--initial-cluster", f"test={peer}", "--initial-advertise-peer-urls", peer]
+        where = ["--data-dir", str(self._root / "data"), "--name", self.name]
+        members = ["--initial-cluster", self.initial_cluster, "--initial-advertise-peer-urls", self.peer]
         subprocess.run(
             [tool, "snapshot", "restore", str(self._root / "backup"), *where, *members],
             env=_clean_environment(),
@@ -87,15 +98,14 @@ class EtcdServer(ChildProcess):
     def _flags(self) -> list[str]:
         scheme = "https" if self._tls else "http"
         client = f"{scheme}://{self.endpoint}"
-        peer = f"http://127.0.0.1:{self._peer_port}"
         flags = {
-            "--name": "test",
+            "--name": self.name,
             "--data-dir": str(self._root / "data"),
             "--listen-client-urls": client,
             "--advertise-client-urls": client,
-            "--listen-peer-urls": peer,
-            "--initial-advertise-peer-urls": peer,
-            "--initial-cluster": f"test={peer}",
+            "--listen-peer-urls": self.peer,
+            "--initial-advertise-peer-urls": self.peer,
+            "--initial-cluster": self.initial_cluster,
             "--listen-metrics-urls": f"http://127.0.0.1:{self._health_port}",
             # Halves the shortest lease that etcd grants, to 1 s.
             "--heartbeat-interval": "50",
@@ -110,7 +120,8 @@ class EtcdServer(ChildProcess):
         pairs = [part for pair in flags.items() for part in pair]
         return [*pairs, "--client-cert-auth"] if self._tls else pairs
 
-    def _wait_healthy(self) -> None:
+    def wait_healthy(self) -> None:
+        """Wait until it serves, which a member of several does once most of them are there."""
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         deadline = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < deadline:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -57,6 +58,33 @@ def wait_leader_agrees(leader: LeaderProcess, worker: WorkerProcess, node: str) 
         return status == 200 and known == [len(keys)] and all(_holds(leader, node, key) for key in keys)
 
     wait_for(agrees, AGREE_S, f"the leader knows {len(keys)} chunks", lambda: str(leader.get("/v1/workers")))
+
+
+def wait_index_is(leader: LeaderProcess, workers: Mapping[str, WorkerProcess]) -> None:
+    """Wait until the leader's index is the union of what these workers hold ready and checked, and nothing else."""
+    holders: defaultdict[bytes, set[str]] = defaultdict(set)
+    for node, worker in workers.items():
+        check_idle(worker)
+        for key in slots_by_key(worker, SlotState.READY):
+            holders[key].add(node)
+    counts = {node: sum(node in nodes for nodes in holders.values()) for node in workers}
+    assert all(counts.values())
+
+    def agrees() -> bool:
+        status, content = leader.get("/v1/workers")
+        known = {one["node"]: one["keys"] for one in content.get("workers", ())}
+        return (status, known) == (200, counts) and all(_held_by(leader, key) == holders[key] for key in holders)
+
+    wait_for(agrees, AGREE_S, f"the index is {counts}", lambda: str(leader.get("/v1/workers")) + leader.log())
+    assert leader.get("/debug/invariants") == (200, {"broken": None})
+
+
+def _held_by(leader: LeaderProcess, key: bytes) -> set[str] | None:
+    """Nodes of which a whole index says that they hold a key; None where it is not whole or sure."""
+    status, content = leader.get(f"/v1/where?key={key.hex()}")
+    holders = content.get("holders", ())
+    certain = status == 200 and not content["partial"] and not any(one["stale"] for one in holders)
+    return {one["node"] for one in holders} if certain else None
 
 
 def _holds(leader: LeaderProcess, node: str, key: bytes) -> bool:

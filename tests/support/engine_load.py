@@ -1,0 +1,116 @@
+"""Load that never rests, by one real engine in a thread: stores that evict, and loads whose bytes are compared.
+
+Owns what each turn asks and what must come of it; whatever else comes is kept for `check`. A few keys are asked for
+in every turn, so they may never be evicted: their lookups must hit at the first try, whatever befalls the cluster.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from blockyard.common.messages.states import CopyState, KeyState
+from blockyard.engine.jobs import CopyResult
+from support.closing import Closing
+from support.engine_side import EngineSide, key_of, states
+
+# The same at every engine, so that several workers hold them.
+HOT = [key_of(number) for number in range(1, 5)]
+
+_FRESH = 4
+_REST_S = 0.02
+_PATIENCE_S = 30.0
+
+
+class EngineLoad(Closing):
+    """`with EngineLoad(socket, 1) as load:` is under way once attached. `number` sets its keys apart."""
+
+    def __init__(self, socket: Path, number: int) -> None:
+        self.turns = 0
+        self._engine = EngineSide(socket)
+        self._next = number * 1_000_000
+        self._faults: list[str] = []
+        self._ended = threading.Event()
+        self._turning = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name=f"load {number}", daemon=True)
+
+    def __enter__(self) -> EngineLoad:
+        self._engine.__enter__().wait_attached()
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join(_PATIENCE_S)
+        assert not self._thread.is_alive(), "the load does not end"
+        self._engine.close()
+
+    def check(self) -> None:
+        """Nothing has failed so far, and it still goes on."""
+        reached, deadline = self.turns, time.monotonic() + _PATIENCE_S
+        while self.turns < reached + 2 and not self._faults:
+            assert time.monotonic() < deadline, f"the load stands still after {reached} turns"
+            time.sleep(0.02)
+        assert not self._faults, self._faults
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Between two turns, with nothing under way."""
+        assert self._turning.acquire(timeout=_PATIENCE_S), "the load does not pause"
+        try:
+            yield
+        finally:
+            self._turning.release()
+
+    def _run(self) -> None:
+        try:
+            self._store(HOT, 0)
+            while not self._ended.wait(_REST_S):
+                with self._turning:
+                    self._turn()
+                self.turns += 1
+        except Exception as error:  # told by `check`
+            self._faults.append(f"turn {self.turns}: {type(error).__name__}: {error}")
+
+    def _turn(self) -> None:
+        """Store a few fresh keys, load them, and load those that are always there."""
+        fresh = [key_of(self._next + step) for step in range(_FRESH)]
+        self._next += _FRESH
+        self._store(fresh, len(HOT))
+        self._load(fresh, len(HOT))
+        grant = self._engine.ask(HOT)
+        self._engine.scheduler.release(grant)
+        assert states(grant) == [KeyState.HIT] * len(HOT), f"keys that are always there are answered {states(grant)}"
+        self._load(HOT, 0)
+
+    def _store(self, keys: list[bytes], first: int) -> None:
+        for index, key in enumerate(keys, first):
+            self._write(index, key)
+        result = self._engine.store(keys, [self._engine.chunk(first + step) for step in range(len(keys))])
+        _all_copied(result, len(keys))
+
+    def _load(self, keys: list[bytes], first: int) -> None:
+        self._engine.zero()
+        result = self._engine.load(keys, [self._engine.chunk(first + step) for step in range(len(keys))])
+        _all_copied(result, len(keys))
+        for index, key in enumerate(keys, first):
+            got = self._engine.content(index)
+            self._write(index, key)
+            assert got == self._engine.content(index), f"wrong bytes under {key.hex()}"
+
+    def _write(self, index: int, key: bytes) -> None:
+        """Fill a chunk with what belongs to a key."""
+        draw = torch.Generator().manual_seed(int.from_bytes(key, "big"))
+        for paged in self._engine.tensors:
+            for block in self._engine.chunk(index).block_ids:
+                row = paged.tensor[block]
+                row.copy_(torch.randint(-128, 128, row.shape, dtype=row.dtype, generator=draw))
+
+
+def _all_copied(result: CopyResult, count: int) -> None:
+    assert list(result.states) == [CopyState.OK] * count, f"{result.kind} came to {result}"
