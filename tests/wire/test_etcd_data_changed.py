@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from blockyard.common.etcd import EtcdClient, KeyState, LeasedKey, LeaseTerms
+from blockyard.common.etcd import EtcdClient, KeyState, LeasedKey, LeaseTerms, Resync, ResyncReason
 from blockyard.leader.core import events
 from blockyard.leader.roster import Roster
 from blockyard.worker.health import Health
@@ -64,6 +64,19 @@ async def test_a_leader_that_is_doubted_is_looked_up_again(client: EtcdClient) -
         finder.doubt()
         await until(lambda: len(found) == 2)
     assert [leader.epoch.cluster_uid.hex() for leader in found] == [UID, UID[::-1]]
+
+
+async def test_a_doubt_does_not_hide_that_etcd_went_back(client: EtcdClient) -> None:
+    """The doubt ends the watch that would have noticed; the epochs of the restored data must count all the same."""
+    await client.keys.put("/c/uid", UID.encode())
+    entry = json.dumps({"node": "a", "link": "127.0.0.1:1"}).encode()
+    await client.keys.put("/c/leader", entry)
+    found: list[LeaderAddress] = []
+    finder = LeaderFinder(client, "/c", Health(), found.append)
+    older = await client.keys.list("/c/leader", prefix=False)
+    await finder._take(Resync(replace(older, revision=older.revision + 5), ResyncReason.START))
+    await finder._take(Resync(older, ResyncReason.START))
+    assert [leader.history for leader in found] == [0, 1]
 
 
 async def test_an_entry_of_the_same_revision_under_another_lease_is_not_ours(client: EtcdClient) -> None:

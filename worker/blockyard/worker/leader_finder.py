@@ -50,6 +50,10 @@ class LeaderFinder:
         self._health = health
         self._found = found
         self._history = 0
+        self._revision = 0
+        """Highest revision of etcd seen in this history."""
+        self._epoch = 0
+        """Create-revision of the election key as last seen."""
         self._doubted = asyncio.Event()
 
     def doubt(self) -> None:
@@ -90,16 +94,19 @@ class LeaderFinder:
             self._health.ill(_PART, "no endpoint answers")
 
     async def _take(self, event: WatchEvent) -> None:
-        if isinstance(event, Resync) and event.reason is ResyncReason.WENT_BACK:
-            self._history += 1
         match event:
-            case Resync(listing=listing) if listing.first is not None:
-                current = listing.first
+            case Resync():
+                self._note_history(event)
+                if event.listing.first is None:
+                    return
+                current = event.listing.first
             case KeyPut(kv=kv):
                 current = kv
             case _:
                 # No leader for now; the link, if it stands, does no harm.
                 return
+        self._revision = max(self._revision, current.mod_revision)
+        self._epoch = current.create_revision
         uid = await self._client.keys.get(f"{self._prefix}/uid")
         if uid is None:
             raise EtcdRefused(f"etcd key {self._prefix}/uid is missing, though {current.key} is there")
@@ -107,6 +114,18 @@ class LeaderFinder:
             self._found(_leader(current, uid, self._history))
         except (ValueError, KeyError, TypeError) as error:
             _log.error("leader's entry in etcd cannot be read", extra=fields(key=current.key, error=error))
+
+    def _note_history(self, resync: Resync) -> None:
+        """A listing that is older than what was seen, by its revision or by the key in it, is of another history.
+
+        A watch says so only if it saw the newer data itself, and a doubt ends the watch.
+        """
+        listing = resync.listing
+        older = listing.first is not None and listing.first.create_revision < self._epoch
+        if resync.reason is ResyncReason.WENT_BACK or listing.revision < self._revision or older:
+            self._history += 1
+            self._revision = listing.revision
+        self._revision = max(self._revision, listing.revision)
 
 
 def _leader(entry: KeyValue, uid: KeyValue, history: int) -> LeaderAddress:
