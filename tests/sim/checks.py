@@ -71,7 +71,9 @@ class WorkerChecks:
     def linked(self, epoch: Epoch, history: int) -> None:
         """epoch-monotone, within one uid and one history of etcd as far as it could tell."""
         if history >= self._worker.world.etcd.timeline:
-            raise Violation("epoch-monotone", f"{self._worker.node} counts {history} histories of etcd, more than there were")
+            raise Violation(
+                "epoch-monotone", f"{self._worker.node} counts {history} histories of etcd, more than there were"
+            )
         place = (history, epoch.cluster_uid)
         highest = self._highest.get(place, 0)
         if epoch.number < highest:

@@ -19,6 +19,8 @@ FOUND = {
     24: "a snapshot that was lost with its link took with it what the full outbox had dropped",
     69: "a standby that had never led did not see that etcd was wiped",
     117: "a worker looked for ever for the leader of an etcd that was wiped",
+    563: "a leader's watch missed a registration in an etcd restored from a backup",
+    5449: "a worker that doubted its leader no longer noticed that etcd went back",
     167: "a worker asked for ever a leader that stood by",
 }
 CORPUS = sorted({*range(54), *FOUND})

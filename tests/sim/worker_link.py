@@ -82,6 +82,8 @@ class WorkerLink:
         self._fence = EpochFence()
         self._leader: tuple[Epoch, str, int] | None = None
         self._history = 0
+        self._revision = 0
+        self._epoch = 0
         self._doubted = False
         self.incarnation = 0
         self._changed = Signal()
@@ -127,8 +129,8 @@ class WorkerLink:
                 self._doubted = False
                 while not self._doubted:
                     event = await watch.next(1.0)
-                    if isinstance(event, Resync) and event.reason is ResyncReason.WENT_BACK:
-                        self._history += 1
+                    if isinstance(event, Resync):
+                        self._note_history(event)
                     if isinstance(event, Resync) and event.listing.first is not None:
                         await self._found(event.listing.first)
                     elif isinstance(event, KeyPut):
@@ -138,7 +140,17 @@ class WorkerLink:
             finally:
                 watch.close()
 
+    def _note_history(self, resync: Resync) -> None:
+        listing = resync.listing
+        older = listing.first is not None and listing.first.create_revision < self._epoch
+        if resync.reason is ResyncReason.WENT_BACK or listing.revision < self._revision or older:
+            self._history += 1
+            self._revision = listing.revision
+        self._revision = max(self._revision, listing.revision)
+
     async def _found(self, entry: KeyValue) -> None:
+        self._revision = max(self._revision, entry.mod_revision)
+        self._epoch = entry.create_revision
         server = self._worker.world.etcd
         uid: KeyValue | None = await self._etcd.call(lambda: server.get(f"{PREFIX}/uid"))
         if uid is None:
