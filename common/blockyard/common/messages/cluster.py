@@ -95,7 +95,7 @@ class Change(_Message):
 
 
 class Delta(_Message, tag="delta"):
-    """Changes since the last seq. It counts messages, from 1 for each incarnation; what a snapshot replaces takes one."""
+    """Changes since the last seq. It counts from 1 for each incarnation; what a snapshot replaces takes one too."""
 
     seq: Annotated[int, Meta(ge=1, le=2**53)]
     worlds: Annotated[list[World], Meta(max_length=MAX_WORLDS)]
