@@ -31,8 +31,11 @@ class LiveCluster(Closing):
 
     def __enter__(self) -> LiveCluster:
         with ExitStack() as stack:
-            for part in (*self.workers.values(), *self.leaders):
-                stack.enter_context(part)
+            parts = (*self.workers.values(), *self.leaders)
+            for part in parts:
+                stack.push(part)
+            for part in parts:
+                part.start()
             for number, worker in enumerate(self.workers.values(), 1):
                 self._loads.append(stack.enter_context(EngineLoad(worker.socket, number)))
             for worker in self.workers.values():
