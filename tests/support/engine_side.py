@@ -67,6 +67,7 @@ class EngineSide(Closing):
         rank: int = 0,
         local_ranks: int = 1,
         name: str | None = None,
+        with_scheduler: bool = True,
     ) -> None:
         self.tensors = list(tensors or [pages(64, 4096), pages(64, 4096)])
         self.blocks_per_chunk = blocks_per_chunk
@@ -83,11 +84,13 @@ class EngineSide(Closing):
             verify,
         )
         self.scheduler = SchedulerClient(socket, identity, [GroupShape(0, tokens, 0)], local_ranks)
+        self._with_scheduler = with_scheduler
         self._jobs = itertools.count(1)
 
     def __enter__(self) -> EngineSide:
         self.rank.start()
-        self.scheduler.start()
+        if self._with_scheduler:
+            self.scheduler.start()
         return self
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from support.leader_process import wait_for
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(600)]
 
 RUN_SECONDS = 560
-START_SECONDS = 60
+START_SECONDS = 180
 END_SECONDS = 60
 
 
@@ -59,7 +59,12 @@ class Demo:
     def wait_engines_started(self) -> None:
         """Both engines' processes are there, and busy importing."""
         logs = [self.folder / "logs" / f"vllm-{letter}.log" for letter in "ab"]
-        wait_for(lambda: all(log.exists() and log.stat().st_size for log in logs), START_SECONDS, "engines start")
+        wait_for(
+            lambda: all(log.exists() and log.stat().st_size for log in logs),
+            START_SECONDS,
+            "engines start",
+            self.output,
+        )
 
     def processes(self) -> list[int]:
         return process_table.marked(self._mark)
