@@ -33,7 +33,7 @@ class BlockyardConnector(OffloadingConnector):
     """vLLM's OffloadingConnector on a Blockyard worker."""
 
     def __init__(self, vllm_config: "VllmConfig", role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
-        self._setup = prepare(vllm_config, kv_cache_config)
+        prepare(vllm_config, kv_cache_config)
         super().__init__(vllm_config, role, kv_cache_config)
 
     # Scheduler process.

@@ -4,7 +4,6 @@ Owns the translation between vLLM's per-key questions and one message per reques
 thread for longer than `acquire_wait`, never raise because of the worker, and never know where a chunk lies.
 """
 
-import logging
 import time
 from collections.abc import Callable, Collection
 
@@ -30,8 +29,6 @@ from blockyard.engine.vllm.accounting import Accounting
 from blockyard.engine.vllm.lookups import Answered, Asked, Load, RequestState, all_missed
 from blockyard.engine.vllm.settings import EngineSettings
 from blockyard.engine.vllm.specs import ChunkSpec, FailedLoad
-
-logger = logging.getLogger(__name__)
 
 PIN_MARGIN = 0.5
 """Share of the pins' lifetime after which an unused answer is asked anew."""
