@@ -21,6 +21,7 @@ FOUND = {
     117: "a worker looked for ever for the leader of an etcd that was wiped",
     563: "a leader's watch missed a registration in an etcd restored from a backup",
     5449: "a worker that doubted its leader no longer noticed that etcd went back",
+    1042903289438: "a worker counted one wipe of etcd twice",
     167: "a worker asked for ever a leader that stood by",
 }
 CORPUS = sorted({*range(54), *FOUND})

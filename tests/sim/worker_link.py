@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from blockyard.common.codec import Decoder, FrameRefused
 from blockyard.common.etcd.errors import EtcdError, EtcdRefused
+from blockyard.common.etcd.history import HistoryCounter
 from blockyard.common.etcd.leased_key import Held, KeyState
 from blockyard.common.etcd.tenure import LeaseTerms
 from blockyard.common.etcd.values import KeyValue
-from blockyard.common.etcd.watch import KeyPut, Resync, ResyncReason
+from blockyard.common.etcd.watch import KeyPut, Resync
 from blockyard.common.fencing import Epoch, EpochFence
 from blockyard.common.frame_protocol import FrameProtocol
 from blockyard.common.link import LinkClosed
@@ -81,9 +82,7 @@ class WorkerLink:
         )
         self._fence = EpochFence()
         self._leader: tuple[Epoch, str, int] | None = None
-        self._history = 0
-        self._revision = 0
-        self._epoch = 0
+        self._seen = HistoryCounter()
         self._doubted = False
         self.incarnation = 0
         self._changed = Signal()
@@ -130,33 +129,24 @@ class WorkerLink:
                 while not self._doubted:
                     event = await watch.next(1.0)
                     if isinstance(event, Resync):
-                        self._note_history(event)
-                    if isinstance(event, Resync) and event.listing.first is not None:
-                        await self._found(event.listing.first)
+                        self._seen.resync(event)
+                        if event.listing.first is not None:
+                            await self._found(event.listing.first)
                     elif isinstance(event, KeyPut):
+                        self._seen.put(event.kv)
                         await self._found(event.kv)
             except EtcdError:
                 await self._process.sleep(1.0)
             finally:
                 watch.close()
 
-    def _note_history(self, resync: Resync) -> None:
-        listing = resync.listing
-        older = listing.first is not None and listing.first.create_revision < self._epoch
-        if resync.reason is ResyncReason.WENT_BACK or listing.revision < self._revision or older:
-            self._history += 1
-            self._revision = listing.revision
-        self._revision = max(self._revision, listing.revision)
-
     async def _found(self, entry: KeyValue) -> None:
-        self._revision = max(self._revision, entry.mod_revision)
-        self._epoch = entry.create_revision
         server = self._worker.world.etcd
         uid: KeyValue | None = await self._etcd.call(lambda: server.get(f"{PREFIX}/uid"))
         if uid is None:
             raise EtcdRefused("the uid is missing, though there is a leader")
         epoch = Epoch(bytes.fromhex(uid.value.decode()), entry.create_revision)
-        leader = epoch, json.loads(entry.value)["link"], self._history
+        leader = epoch, json.loads(entry.value)["link"], self._seen.history
         if leader != self._leader:
             self._leader = leader
             self._drop()

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from blockyard.common.config import Address, parse_address
 from blockyard.common.etcd.client import EtcdClient
 from blockyard.common.etcd.errors import EtcdError, EtcdRefused
+from blockyard.common.etcd.history import HistoryCounter
 from blockyard.common.etcd.values import KeyValue
-from blockyard.common.etcd.watch import KeyPut, Resync, ResyncReason, Watch, WatchEvent
+from blockyard.common.etcd.watch import KeyPut, Resync, Watch, WatchEvent
 from blockyard.common.fencing import Epoch
 from blockyard.common.logs import fields
 from blockyard.worker.health import Health
@@ -49,11 +50,7 @@ class LeaderFinder:
         self._prefix = prefix
         self._health = health
         self._found = found
-        self._history = 0
-        self._revision = 0
-        """Highest revision of etcd seen in this history."""
-        self._epoch = 0
-        """Create-revision of the election key as last seen."""
+        self._seen = HistoryCounter()
         self._doubted = asyncio.Event()
 
     def doubt(self) -> None:
@@ -96,36 +93,23 @@ class LeaderFinder:
     async def _take(self, event: WatchEvent) -> None:
         match event:
             case Resync():
-                self._note_history(event)
+                self._seen.resync(event)
                 if event.listing.first is None:
                     return
                 current = event.listing.first
             case KeyPut(kv=kv):
+                self._seen.put(kv)
                 current = kv
             case _:
                 # No leader for now; the link, if it stands, does no harm.
                 return
-        self._revision = max(self._revision, current.mod_revision)
-        self._epoch = current.create_revision
         uid = await self._client.keys.get(f"{self._prefix}/uid")
         if uid is None:
             raise EtcdRefused(f"etcd key {self._prefix}/uid is missing, though {current.key} is there")
         try:
-            self._found(_leader(current, uid, self._history))
+            self._found(_leader(current, uid, self._seen.history))
         except (ValueError, KeyError, TypeError) as error:
             _log.error("leader's entry in etcd cannot be read", extra=fields(key=current.key, error=error))
-
-    def _note_history(self, resync: Resync) -> None:
-        """A listing that is older than what was seen, by its revision or by the key in it, is of another history.
-
-        A watch says so only if it saw the newer data itself, and a doubt ends the watch.
-        """
-        listing = resync.listing
-        older = listing.first is not None and listing.first.create_revision < self._epoch
-        if resync.reason is ResyncReason.WENT_BACK or listing.revision < self._revision or older:
-            self._history += 1
-            self._revision = listing.revision
-        self._revision = max(self._revision, listing.revision)
 
 
 def _leader(entry: KeyValue, uid: KeyValue, history: int) -> LeaderAddress:
