@@ -7,11 +7,13 @@
 #   PYTEST_ARGS  more arguments for pytest
 #   SEEDS        seeds that `make sim` runs at most
 #   MINUTES      minutes that it takes at most
+#   JOBS         processes that share its seeds
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
 SEEDS ?= 1000000
 MINUTES ?= 2
+JOBS ?= 1
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -82,8 +84,8 @@ test: lint  ## lint, then every test that is not long
 test-long: $(VENV)/.full  ## the long tests
 	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
 
-sim: $(VENV)/.full  ## the cores under faults in virtual time, from fresh seeds
-	PYTHONPATH=tests $(BIN)/python -m sim --seeds $(SEEDS) --minutes $(MINUTES)
+sim: $(VENV)/.full  ## the cores under faults in virtual time; clean seeds of the same code add up
+	PYTHONPATH=tests $(BIN)/python -m sim --seeds $(SEEDS) --minutes $(MINUTES) --jobs $(JOBS) --ledger .sim-ledger.json
 
 clean:  ## remove what was built or cached, the environment too
 	rm -rf $(VENV) build dist .demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

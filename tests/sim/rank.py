@@ -268,6 +268,7 @@ class Rank:
             if state is not CopyState.OK:
                 continue
             key = job.keys[at]
+            numbers["reads checked"] += 1
             for page in range(self.engine.shape.area_bytes[job.blocks[at].group] // PAGE):
                 found = self._read[at, page]
                 if found != tag(key, self.rank, page):

@@ -13,18 +13,21 @@ _LAST_LINES = 40
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over many seeds."""
+    """Sums over many seeds, and what is told of those that failed."""
 
     seeds: int = 0
-    failed: list[Result] = field(default_factory=list)
+    last: int = -1
+    failures: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    real_seconds: float = 0.0
     events: int = 0
     slowest_heal: float = 0.0
     numbers: Counter[str] = field(default_factory=Counter)
     injected: Counter[str] = field(default_factory=Counter)
 
-    def add(self, result: Result) -> None:
+    def add(self, result: Result, story: str) -> None:
         self.seeds += 1
+        self.last = max(self.last, result.seed)
         self.seconds += result.world.clock.now
         self.events += result.world.clock.events
         self.numbers += result.numbers
@@ -32,11 +35,24 @@ class Totals:
         if result.ok:
             self.slowest_heal = max(self.slowest_heal, result.world.healed_at or 0.0)
         else:
-            self.failed.append(result)
+            self.failures.append(story)
 
-    def lines(self, real_seconds: float) -> Iterator[str]:
-        yield f"{self.seeds} seeds, {len(self.failed)} violations"
-        yield f"{self.seconds:.0f} virtual seconds, {self.events} events, {real_seconds:.1f} real seconds"
+    def join(self, other: Totals) -> None:
+        """Add those of a process that ran at the same time."""
+        self.seeds += other.seeds
+        self.last = max(self.last, other.last)
+        self.failures += other.failures
+        self.seconds += other.seconds
+        self.real_seconds = max(self.real_seconds, other.real_seconds)
+        self.events += other.events
+        self.slowest_heal = max(self.slowest_heal, other.slowest_heal)
+        self.numbers += other.numbers
+        self.injected += other.injected
+
+    def lines(self) -> Iterator[str]:
+        yield f"{self.seeds} seeds, {len(self.failures)} violations"
+        yield f"{self.injected.total()} faults injected, {self.numbers['reads checked']} reads checked"
+        yield f"{self.seconds:.0f} virtual seconds, {self.events} events, {self.real_seconds:.1f} real seconds"
         yield f"slowest heal {self.slowest_heal:.2f} virtual seconds"
         yield "faults injected:"
         yield from _table(self.injected)

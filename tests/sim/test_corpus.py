@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import random
-import time
 from collections import Counter
 
 import pytest
 
+from sim.digest import code_digest, first_seed
 from sim.report import failure
 from sim.run import Result, run_seed
 from sim.shrink import shrink
+from sim.sweep import sweep
 
 # Seeds that once failed, by what they found; the rest of the corpus is what it is.
 FOUND = {
@@ -25,7 +25,8 @@ FOUND = {
     167: "a worker asked for ever a leader that stood by",
 }
 CORPUS = sorted({*range(54), *FOUND})
-FRESH_SECONDS = 20.0
+FRESH_SEEDS = 600
+FRESH_SECONDS = 120.0
 
 
 def holds(result: Result) -> None:
@@ -38,23 +39,21 @@ def test_corpus(seed: int) -> None:
 
 
 def test_fresh_seeds() -> None:
-    run_fresh(FRESH_SECONDS)
+    """Fresh for each change of the code, and the same seeds wherever this code runs."""
+    run_fresh(FRESH_SEEDS, FRESH_SECONDS)
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
-def test_two_minutes_of_fresh_seeds() -> None:
-    run_fresh(120.0)
+@pytest.mark.timeout(900)
+def test_many_fresh_seeds() -> None:
+    run_fresh(2500, 600.0)
 
 
-def run_fresh(seconds: float) -> None:
-    """A failing seed is in the message: it does not have to be found again."""
-    start = random.SystemRandom().randrange(1 << 40)
-    began = time.monotonic()
-    seed = start
-    while time.monotonic() - began < seconds:
-        holds(run_seed(seed))
-        seed += 1
+def run_fresh(seeds: int, seconds: float) -> None:
+    start = first_seed(code_digest())
+    totals = sweep(range(start, start + seeds), seconds)
+    assert totals.seeds > 0
+    assert not totals.failures, "\n".join(totals.failures)
 
 
 def test_a_seed_is_the_same_run_each_time() -> None:
