@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,7 +52,10 @@ def test_a_broken_ledger_is_left_alone(tmp_path: Path) -> None:
 
 def test_the_digest_covers_all_that_a_run_loads() -> None:
     loaded = "import sys, sim.run; print(*(m.__file__ for n, m in sys.modules.items() if n.startswith('blockyard.')))"
-    told = subprocess.run([sys.executable, "-c", loaded], check=True, capture_output=True, text=True, timeout=60)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    told = subprocess.run(
+        [sys.executable, "-c", loaded], check=True, capture_output=True, text=True, timeout=60, env=environment
+    )
     files = {Path(path) for path in told.stdout.split() if path != "None"}
     passed_over = {path for path in files if {"metrics", "wire"} & {*path.parts} or path.name == "errors.py"}
     assert len(files) > 40
