@@ -74,9 +74,7 @@ def _index(world: World, leader: LeaderNode) -> list[str]:
     core = leader.core
     if core.partial:
         return [f"{leader.name} knows only a part"]
-    held = {
-        worker.node: {chunk.key for chunk in worker.core.holdings.shared()} for worker in registered(world).values()
-    }
+    held = {worker.node: {key for key, *_ in worker.core.holdings.shared()} for worker in registered(world).values()}
     shown: dict[str, set[bytes]] = {node: set() for node in held}
     for key, _ in core.index.entries():
         for holding in core.where(key):

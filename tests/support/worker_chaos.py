@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from blockyard.common.fencing import Epoch
 from blockyard.common.identity import split_keys
@@ -21,6 +22,18 @@ from support.worker_core import BOOT, Engine, Node, keys, run
 NAMES = ("a", "b", "c")
 WORLDS = {"a": (b"f" * 32, 2, 1), "b": (b"f" * 32, 2, 1), "c": (b"g" * 32, 1, 3)}
 """Fingerprint, ranks and pages of one area, by engine."""
+
+LIMITS: dict[str, Any] = {
+    "max_pins_per_engine": 12,
+    "max_fills_per_engine": 9,
+    "max_parked": 3,
+    "max_jobs_per_engine": 6,
+    "max_ghosts": 5,
+    "outbox_changes": 6,
+    "outbox_deltas": 3,
+    "snapshot_parts_per_tick": 2,
+    "max_copies_per_session": 4,
+}
 
 OK = CopyState.OK
 
@@ -41,19 +54,7 @@ class Chaos:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.node = Node(
-            slots=16,
-            per_slab=4,
-            max_pins_per_engine=12,
-            max_fills_per_engine=9,
-            max_parked=3,
-            max_jobs_per_engine=6,
-            max_ghosts=5,
-            outbox_changes=6,
-            outbox_deltas=3,
-            snapshot_parts_per_tick=2,
-            max_copies_per_session=4,
-        )
+        self.node = self.new_node()
         self.engines = {name: self.new_engine(name) for name in NAMES}
         self.alive: dict[int, tuple[str, int | None]] = {}
         """Sessions whose process lives: engine and rank."""
@@ -64,6 +65,11 @@ class Chaos:
         self.grants: list[tuple[str, int, list[bytes]]] = []
         self.jobs: list[tuple[str, int, list[bytes]]] = []
         self.next = 1
+        self.wanted: dict[int, list[bytes]] = {0: []}
+        """Keys of each Acquire, by its number."""
+
+    def new_node(self) -> Node:
+        return Node(slots=16, per_slab=4, **LIMITS)
 
     def new_engine(self, name: str) -> Engine:
         world, ranks, pages = WORLDS[name]
@@ -86,15 +92,19 @@ class Chaos:
         if record.state in (SlotState.FREE, SlotState.FILLING):
             assert record.generation not in self.generations, "a generation came back"
         self.generations.add(record.generation)
-        for copy in self.copying.values():
-            for place, (generation, _) in copy.pages.items():
+        for pages in self.under_copy():
+            for place, (generation, _) in pages.items():
                 inside = record.offset <= place < record.offset + record.slot_bytes
                 assert not inside or generation == record.generation, "slot changed hands under a copy"
+
+    def under_copy(self) -> list[dict[int, tuple[int, bytes]]]:
+        """The first pages of areas that something really copies to or from."""
+        return [copy.pages for copy in self.copying.values()]
 
     def see_message(self, session: int, message: attach.ToEngine) -> None:
         if isinstance(message, attach.Grant) and message.grant:
             name, _ = self.alive[session]
-            self.grants.append((name, message.grant, self.wanted))
+            self.grants.append((name, message.grant, self.wanted[message.seq]))
         elif isinstance(message, attach.Resolved):
             ask = self.asked.pop((session, message.seq))
             if any(state == OK for state in message.states):
@@ -135,10 +145,16 @@ class Chaos:
             self.end_copy(copy, [CopyState.DETACHED] * len(copy.pages))
         self.alive.pop(session, None)
 
+    @property
+    def actions(self) -> tuple[list[Callable[[Any], None]], list[float]]:
+        """What may happen, and how often."""
+        return ACTIONS, WEIGHTS
+
     # -- what may happen ----------------------------------------------------------------------------------
 
     def step(self) -> None:
-        self.random.choices(ACTIONS, WEIGHTS)[0](self)
+        actions, weights = self.actions
+        self.random.choices(actions, weights)[0](self)
 
     def attach(self) -> None:
         name = self.random.choice(NAMES)
@@ -204,9 +220,11 @@ class Chaos:
 
     def acquire(self) -> None:
         name = self.random.choice(NAMES)
-        self.wanted = self.some_keys(name)
+        self.next += 1
+        wanted = self.wanted[self.next] = self.some_keys(name)
         session = self.engines[name].scheduler
-        message = attach.Acquire(1, f"r{self.random.randrange(4)}", [run(self.wanted)])
+        waits = self.random.choice((0, 200, 5000)) if self.node.core.disk.enabled else 0
+        message = attach.Acquire(self.next, f"r{self.random.randrange(4)}", [run(wanted)], waits)
         self.do(events.Received(session, message))
         self.grants = self.grants[-9:]
 
@@ -258,7 +276,7 @@ class Chaos:
             events.Received(session, attach.StoreDone(number, b"\x63\x00", 1, 1)),
             events.Received(session, attach.LoadDone(number, b"", 1, 1)),
             events.Received(session, attach.Release(number)),
-            events.Received(session, attach.Acquire(1, "r", [attach.Run(9, 0, b"", bytes(32))])),
+            events.Received(session, attach.Acquire(0, "r", [attach.Run(9, 0, b"", bytes(32))])),
             events.Received(session, attach.Fill(number, "r", [attach.Run(0, 0, b"", b"ragged")])),
             events.ChecksumDone(number % 16, number, (1,)),
             events.ChecksumFailed(number % 16, number, "outdated"),
@@ -271,8 +289,6 @@ class Chaos:
             kind = "store" if isinstance(chosen.message, attach.StoreDone) else "load"
             if (session, kind, number) in self.copying:
                 return  # a process that says it has ended while it has not is beyond help
-        if isinstance(chosen, events.Received) and isinstance(chosen.message, attach.Acquire):
-            self.wanted = []
         self.do(chosen)
 
     def leader(self) -> None:

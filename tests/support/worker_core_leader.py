@@ -17,6 +17,7 @@ class Leader:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.held: set[bytes] = set()
+        self.tiers: dict[bytes, int] = {}
         self.worlds: dict[int, bytes] = {}
         self.expect = 0
         self.parts: set[bytes] = set()
@@ -32,6 +33,7 @@ class Leader:
             elif isinstance(message, cluster.SnapshotPart):
                 assert all(change.world in self.worlds for change in message.changes)
                 self.parts |= {change.key for change in message.changes}
+                self.tiers |= {change.key: change.tiers for change in message.changes}
             elif isinstance(message, cluster.SnapshotEnd):
                 assert len(self.parts) == message.keys
                 self.held, self.expect = set(self.parts), message.seq + 1
@@ -45,6 +47,7 @@ class Leader:
         self.worlds |= {world.index: world.fingerprint for world in delta.worlds}
         for change in delta.changes:
             assert change.world in self.worlds
+            self.tiers[change.key] = change.tiers
             (self.held.add if change.tiers else self.held.discard)(change.key)
         self.expect += 1
 

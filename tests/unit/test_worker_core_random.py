@@ -52,7 +52,7 @@ def converges(node: Node) -> None:
     leader.link()
     for _ in range(20):
         leader.tick()
-    assert leader.held == {chunk.key for chunk in node.core.holdings.shared()}
+    assert leader.held == {key for key, *_ in node.core.holdings.shared()}
     leader.ack()
     assert node.core.outbox.settled
 

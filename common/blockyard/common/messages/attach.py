@@ -124,11 +124,15 @@ class Run(_Message):
 
 
 class Acquire(_Message, tag="acquire"):
-    """Pin what is ready of these runs for a request."""
+    """Pin what is ready of these runs for a request.
+
+    The answer may come up to `wait_ms` later, if more can be read from a lower tier meanwhile.
+    """
 
     seq: Count
     request: Name
     runs: Annotated[list[Run], Meta(min_length=1, max_length=64)]
+    wait_ms: Annotated[int, Meta(ge=0, le=10_000)] = 0
 
 
 class Grant(_Message, tag="grant"):

@@ -6,7 +6,9 @@ from blockyard.common.messages.states import CopyState, KeyState
 from blockyard.common.metrics.spec import Equality, Kind, Label, Metric, Part
 from blockyard.common.slot_table import SlotState
 
-TIER = Label("tier", ("host",))
+TIER = Label("tier", ("host", "disk"))
+DISK_FAULT = Label("reason", ("full", "io", "corrupt", "gone", "busy"))
+DISK_BREAKER_REASON = Label("reason", ("io", "hung"))
 LEG = Label("leg", ("gpu_to_host", "host_to_gpu"))
 MISS_REASON = Label(
     "reason",
@@ -15,8 +17,11 @@ MISS_REASON = Label(
         for state in (
             KeyState.NEVER_STORED,
             KeyState.EVICTED_HOST,
+            KeyState.EVICTED_DISK,
+            KeyState.NOT_ADMITTED,
             KeyState.BEING_FILLED,
             KeyState.PIN_BUDGET,
+            KeyState.DEADLINE,
             KeyState.FINGERPRINT,
             KeyState.CORRUPT,
             KeyState.DISABLED,
@@ -108,6 +113,28 @@ POOL = (
     _counter("quarantined_total", "Chunks put aside for bad bytes."),
 )
 
+DISK = (
+    _counter("disk_writes_started_total", "Chunks whose write to disk began."),
+    _counter("disk_writes_completed_total", "Chunks written to disk."),
+    _counter("disk_writes_failed_total", "Chunks whose write came to nothing.", DISK_FAULT),
+    _counter("disk_written_bytes_total", "Bytes written to disk."),
+    _counter("disk_moved_bytes_total", "Bytes of copies that moved on when their segment was given back."),
+    _counter("disk_spills_dropped_total", "Chunks that left host memory before their turn to be written."),
+    _counter("disk_reads_completed_total", "Chunks read from disk and verified."),
+    _counter("disk_reads_failed_total", "Reads from disk that came to nothing.", DISK_FAULT),
+    _counter("disk_read_bytes_total", "Bytes read from disk."),
+    _counter("disk_evictions_total", "Copies given up because their segment was."),
+    _counter("disk_segments_reclaimed_total", "Segments chosen to be given back."),
+    _counter("disk_breaker_opened_total", "Times a device was left alone.", DISK_BREAKER_REASON),
+    _gauge("disk_copies", "Chunks with a copy on disk."),
+    _gauge("disk_live_bytes", "Bytes of those copies."),
+    _gauge("disk_file_bytes", "Bytes of all segment files."),
+    _gauge("disk_capacity_bytes", "Bytes that the files may have together."),
+    _gauge("disk_devices_left_alone", "Directories whose device is not used at the moment."),
+    _gauge("disk_operations_hanging", "Operations that have taken too long and have not ended."),
+    _gauge("disk_spill_backlog", "Chunks that should be on disk and are not."),
+)
+
 LINKS = (
     _gauge(
         "sessions",
@@ -132,7 +159,7 @@ PROCESS = (
     _counter("metric_updates_refused_total", "Updates of undeclared metrics or labels, dropped."),
 )
 
-METRICS: tuple[Metric, ...] = LOOKUPS + FILLS + LOADS + COPIES + POOL + LINKS + PROCESS
+METRICS: tuple[Metric, ...] = LOOKUPS + FILLS + LOADS + COPIES + POOL + DISK + LINKS + PROCESS
 
 EQUALITIES = (
     Equality(

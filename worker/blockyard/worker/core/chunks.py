@@ -80,11 +80,14 @@ class Chunk:
         "parent",
         "parts",
         "pins",
+        "read",
         "size_class",
         "slab",
         "slot",
         "state",
+        "touches",
         "used",
+        "writing",
     )
 
     def __init__(self, key: Key, parent: Key, size_class: "SizeClass", engine: str) -> None:
@@ -106,5 +109,12 @@ class Chunk:
         """Its checksums stand in the slot table."""
         self.pins = 0
         self.copiers = 0
+        """Copies to or from its slot that are under way, an engine's or a device's."""
         self.used = 0
         """The machine's step in which it was last used."""
+        self.touches = 0
+        """Times it was used since it is ready."""
+        self.read = 0
+        """The operation that reads it from disk; 0 while none does."""
+        self.writing = False
+        """It is being written to disk."""

@@ -6,6 +6,7 @@ import msgspec
 
 from blockyard.common.fencing import Epoch
 from blockyard.common.messages import attach
+from blockyard.worker.core.disk.wire import DiskEvent
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -112,5 +113,6 @@ Event = (
     | ResyncAsked
     | Incarnated
     | DrainAsked
+    | DiskEvent
     | Tick
 )

@@ -55,6 +55,20 @@ def _plain(core: "WorkerCore") -> dict[str, float]:
         "checksum_backlog": core.holdings.unchecked,
         "outbox_depth": core.outbox.depth,
         "incarnation": core.incarnation,
+        **_disk(core),
+    }
+
+
+def _disk(core: "WorkerCore") -> dict[str, float]:
+    directories = core.disk.directories.all
+    return {
+        "disk_copies": sum(len(segment.copies) for one in directories for segment in one.segments.values()),
+        "disk_live_bytes": sum(one.live_bytes for one in directories),
+        "disk_file_bytes": sum(one.file_bytes for one in directories),
+        "disk_capacity_bytes": sum(one.settings.capacity for one in directories),
+        "disk_devices_left_alone": sum(not one.breaker.closed for one in directories),
+        "disk_operations_hanging": sum(one.late for one in core.disk.operations.all.values()),
+        "disk_spill_backlog": len(core.holdings.spills),
     }
 
 

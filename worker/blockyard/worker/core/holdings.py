@@ -8,13 +8,15 @@ balanced, and every change of a chunk's state goes through the table in chunks.p
 from collections.abc import Callable, Iterable, Iterator
 
 from blockyard.common.identity import Key
+from blockyard.common.messages.cluster import TIER_DISK, TIER_HOST
 from blockyard.common.messages.states import KeyState
 from blockyard.common.metrics.counters import Counters
 from blockyard.common.slot_table import SlotRecord, SlotState
 from blockyard.worker.core.chunks import Chunk, ChunkEvent, ChunkState, next_state
+from blockyard.worker.core.disk.queue import SpillQueue
 from blockyard.worker.core.ghosts import Ghosts
 from blockyard.worker.core.instructions import ComputeChecksum, Instruction, WriteSlot
-from blockyard.worker.core.outbox import Outbox
+from blockyard.worker.core.outbox import Held, Outbox
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.slots import SizeClass, Slab, SlotPool
 from blockyard.worker.core.story import Story, Transition
@@ -47,6 +49,7 @@ class Holdings:
         self.pool = SlotPool(settings)
         self.ghosts = Ghosts(settings.max_ghosts)
         self.story = Story(settings.max_story)
+        self.spills = SpillQueue(settings.disk)
         self.index: dict[Key, Chunk] = {}
         """Chunks that are filling or ready."""
         self.owners: dict[int, Chunk] = {}
@@ -77,11 +80,8 @@ class Holdings:
     def filled(self, chunks: list[Chunk]) -> None:
         """These chunks are whole and can be seen. They are in the order of their request, root first."""
         for chunk in reversed(chunks):
-            self._move(chunk, ChunkEvent.FILLED)
             self.unchecked += 1
-            chunk.size_class.policy.insert(chunk.key)
-            self._touch_slab(chunk)
-            self.ghosts.forget(chunk.key)
+            self._enter(chunk)
             self._write(chunk)
             size_class = chunk.size_class
             self._emit(
@@ -99,6 +99,22 @@ class Holdings:
             if chunk.parent not in committed:
                 self.touch(self.lineage(chunk.parent, chunk.size_class))
 
+    def promoted(self, chunk: Chunk, checksums: tuple[int, ...]) -> None:
+        """A chunk was read from disk, and is what its checksums say."""
+        chunk.parts = chunk.size_class.all_parts
+        chunk.checked = True
+        self._enter(chunk)
+        self._write(chunk, checksums)
+        self.tell(chunk.key, chunk.size_class)
+        self.spills.consider(chunk)
+
+    def _enter(self, chunk: Chunk) -> None:
+        """A chunk is ready."""
+        self._move(chunk, ChunkEvent.FILLED)
+        chunk.size_class.policy.insert(chunk.key)
+        self._touch_slab(chunk)
+        self.ghosts.forget(chunk.key)
+
     def checked(self, slot: int, generation: int, checksums: tuple[int, ...]) -> None:
         """The checksums of a slot are known. Outdated and repeated news changes nothing."""
         chunk = self._unchecked_owner(slot, generation)
@@ -110,7 +126,8 @@ class Holdings:
         self.unchecked -= 1
         chunk.checked = True
         self._write(chunk, checksums)
-        self._outbox.held(chunk)
+        self.tell(chunk.key, chunk.size_class)
+        self.spills.consider(chunk)
 
     def check_failed(self, slot: int, generation: int) -> None:
         """A chunk that cannot be verified is of no use."""
@@ -126,9 +143,13 @@ class Holdings:
 
     def evict(self, chunk: Chunk, reason: str) -> None:
         """Take the slot of a ready chunk that is not in use."""
+        if self.spills.remove(chunk):
+            self._counters.add("blockyard_worker_disk_spills_dropped_total")
         self._leave(chunk, ChunkEvent.EVICTED)
         self._counters.add("blockyard_worker_evictions_total", reason=reason)
-        self.ghosts.add(chunk.key, KeyState.EVICTED_HOST)
+        if chunk.key not in chunk.size_class.on_disk:
+            admitted = not self.spills.enabled or self.spills.admits(chunk)
+            self.ghosts.add(chunk.key, KeyState.EVICTED_HOST if admitted else KeyState.NOT_ADMITTED)
 
     def purge(self, chunk: Chunk) -> None:
         """A ready chunk must not be given to anyone any more, though its bytes are what was stored."""
@@ -155,10 +176,12 @@ class Holdings:
         slab: Slab | None = None
         for chunk in chunks:
             chunk.used = self.step
+            chunk.touches += 1
             if chunk.slab is not slab:
                 slab = chunk.slab
                 self._touch_slab(chunk)
         chunks[0].size_class.policy.touch([chunk.key for chunk in chunks])
+        self.spills.used(chunks)
 
     def lineage(self, key: Key, size_class: SizeClass) -> list[Chunk]:
         """The ready chunks from the root to `key`, as far as they are held without a gap; root first."""
@@ -171,9 +194,28 @@ class Holdings:
             chunk = self.index.get(chunk.parent)
         return chain[::-1]
 
-    def shared(self) -> Iterator[Chunk]:
-        """Chunks that the leader may know of."""
-        return (chunk for chunk in self.index.values() if chunk.checked)
+    def shared(self) -> Iterator[Held]:
+        """What the leader may know of, each key once."""
+        for chunk in self.index.values():
+            if chunk.checked:
+                yield chunk.key, chunk.size_class, self.tiers(chunk.key, chunk.size_class)
+        for size_class in self._worlds.classes():
+            for key in size_class.on_disk:
+                if not self._on_host(key, size_class):
+                    yield key, size_class, TIER_DISK
+
+    def tiers(self, key: Key, size_class: SizeClass) -> int:
+        """Bits of the tiers that hold the key for anyone."""
+        host = TIER_HOST if self._on_host(key, size_class) else 0
+        return host | (TIER_DISK if key in size_class.on_disk else 0)
+
+    def tell(self, key: Key, size_class: SizeClass) -> None:
+        """The leader is to know which tiers hold the key now."""
+        self._outbox.note(key, size_class, self.tiers(key, size_class))
+
+    def _on_host(self, key: Key, size_class: SizeClass) -> bool:
+        chunk = self.index.get(key)
+        return chunk is not None and chunk.checked and chunk.size_class is size_class
 
     def _unchecked_owner(self, slot: int, generation: int) -> Chunk | None:
         chunk = self.owners.get(slot)
@@ -229,8 +271,9 @@ class Holdings:
         """A ready chunk is not ready any more."""
         del self.index[chunk.key]
         chunk.size_class.policy.remove(chunk.key)
+        self.spills.remove(chunk)
         if chunk.checked:
-            self._outbox.gone(chunk)
+            self.tell(chunk.key, chunk.size_class)
         else:
             self.unchecked -= 1
         self._move(chunk, event)

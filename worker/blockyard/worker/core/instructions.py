@@ -4,6 +4,7 @@ import msgspec
 
 from blockyard.common.messages import attach, cluster
 from blockyard.common.slot_table import SlotRecord
+from blockyard.worker.core.disk.wire import DiskInstruction
 
 
 class _Instruction(msgspec.Struct, frozen=True):
@@ -71,4 +72,4 @@ class Publish(_Instruction):
     messages: list[ToLeader]
 
 
-Instruction = Accept | Send | CloseSession | Unwatch | WriteSlot | ComputeChecksum | Publish
+Instruction = Accept | Send | CloseSession | Unwatch | WriteSlot | ComputeChecksum | Publish | DiskInstruction

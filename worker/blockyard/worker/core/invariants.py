@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from blockyard.worker.core.chunks import Chunk, ChunkState
+from blockyard.worker.core.disk.invariants import DISK_CHECKS
 from blockyard.worker.core.fills import FillJob
 from blockyard.worker.core.sessions import SessionState
 
@@ -69,6 +70,7 @@ def _slabs_in_order(core: "WorkerCore") -> str:
 def _no_reuse_while_pinned(core: "WorkerCore") -> str:
     """Whatever is pinned or copied owns its slot."""
     users: list[Chunk] = [c for grant in core.grants.grants.values() for c in grant.chunks.values()]
+    users += [one.chunk for one in core.disk.operations.all.values() if one.chunk is not None]
     for session in core.book.sessions.values():
         users += [c for copy in session.copies.values() for c in copy.chunks if c is not None]
     for chunk in users:
@@ -87,6 +89,7 @@ def _every_pin_owned_and_dated(core: "WorkerCore") -> str:
         for chunk in copy.chunks
         if chunk is not None
     )
+    copiers += Counter(one.chunk for one in core.disk.operations.all.values() if one.chunk is not None)
     for chunk in core.holdings.owners.values():
         if (chunk.pins, chunk.copiers) != (pins[chunk], copiers[chunk]):
             return (
@@ -141,8 +144,8 @@ def _bounded_wait(core: "WorkerCore") -> str:
     filling = Counter[FillJob]()
     for chunk in core.holdings.owners.values():
         job = chunk.job
-        if (job is None) == (chunk.state is ChunkState.FILLING):
-            return f"slot {chunk.slot} is {chunk.state.name}, its job is {job and job.number}"
+        if (job is not None or chunk.read > 0) != (chunk.state is ChunkState.FILLING):
+            return f"slot {chunk.slot} is {chunk.state.name}, its job is {job and job.number}, its read {chunk.read}"
         if job is not None:
             filling[job] += 1
             if job not in fills.jobs or job.engine.jobs.get(job.number) is not job:
@@ -201,4 +204,5 @@ CHECKS: dict[str, Callable[["WorkerCore"], str]] = {
     "bounded-wait": _bounded_wait,
     "bounded-queues": _bounded_queues,
     "sessions-in-order": _sessions_in_order,
+    **DISK_CHECKS,
 }

@@ -9,9 +9,13 @@ from blockyard.worker.core.slots import SizeClass
 MISSES = (
     KeyState.NEVER_STORED,
     KeyState.EVICTED_HOST,
+    KeyState.EVICTED_DISK,
+    KeyState.NOT_ADMITTED,
     KeyState.BEING_FILLED,
     KeyState.FINGERPRINT,
     KeyState.PIN_BUDGET,
+    KeyState.DEADLINE,
+    KeyState.DISABLED,
     KeyState.CORRUPT,
 )
 """Reasons that a lookup can give."""
@@ -58,9 +62,12 @@ class Lookup:
     def _reason(self, key: Key, chunk: Chunk | None, size_class: SizeClass) -> KeyState:
         """Why this key is no hit."""
         if chunk is None:
-            return self._holdings.ghosts.reason(key)
+            copy = size_class.on_disk.get(key)
+            if copy is None:
+                return self._holdings.ghosts.reason(key)
+            return KeyState.DEADLINE if copy.segment.directory.breaker.closed else KeyState.DISABLED
         if chunk.size_class is not size_class:
             return KeyState.FINGERPRINT
         if chunk.state is ChunkState.READY and (chunk.checked or chunk.engine == self._engine):
             return KeyState.PIN_BUDGET
-        return KeyState.BEING_FILLED
+        return KeyState.DEADLINE if chunk.read else KeyState.BEING_FILLED

@@ -15,16 +15,18 @@ from itertools import islice
 from blockyard.common.identity import Fingerprint, Key
 from blockyard.common.messages import cluster
 from blockyard.common.metrics.counters import Counters
-from blockyard.worker.core.chunks import Chunk
 from blockyard.worker.core.instructions import ToLeader
 from blockyard.worker.core.settings import CoreSettings
+from blockyard.worker.core.slots import SizeClass
 from blockyard.worker.core.worlds import World
 
+Held = tuple[Key, SizeClass, int]
+"""A key that is held, its class, and the tiers that hold it."""
 
-def _change(chunk: Chunk, tiers: int) -> cluster.Change:
-    size_class = chunk.size_class
+
+def _change(key: Key, size_class: SizeClass, tiers: int) -> cluster.Change:
     size = size_class.area_bytes * size_class.areas if tiers else 0
-    return cluster.Change(chunk.key, tiers, size, size_class.group, size_class.world)
+    return cluster.Change(key, tiers, size, size_class.group, size_class.world)
 
 
 def _announcement(world: World) -> cluster.World:
@@ -75,13 +77,14 @@ class Outbox:
         waiting = self._snapshot_needed or self._snapshot is not None
         return self._linked and not waiting and not self._pending and not self._unacked
 
-    def held(self, chunk: Chunk) -> None:
-        """The chunk can now be given to anyone."""
-        self._note(chunk, cluster.TIER_HOST)
-
-    def gone(self, chunk: Chunk) -> None:
-        """A chunk that was held is not any more."""
-        self._note(chunk, 0)
+    def note(self, key: Key, size_class: SizeClass, tiers: int) -> None:
+        """The key is held in these tiers from now on; 0: not any more."""
+        if self._snapshot_needed:
+            return  # the snapshot will say it
+        self._pending[key] = _change(key, size_class, tiers)
+        if len(self._pending) > self._settings.outbox_changes:
+            self._counters.add("blockyard_worker_outbox_dropped_total", self.depth)
+            self._start_over()
 
     def restart(self) -> None:
         """A new incarnation: nothing was ever said."""
@@ -120,7 +123,7 @@ class Outbox:
         while self._unacked and self._unacked[0].seq <= seq:
             self._unacked.popleft()
 
-    def pump(self, holding: Iterator[Chunk]) -> list[ToLeader]:
+    def pump(self, holding: Iterator[Held]) -> list[ToLeader]:
         """What may be sent in this step. `holding` gives every chunk that is held, if a snapshot has to
         begin.
         """
@@ -129,7 +132,7 @@ class Outbox:
             messages.append(self._next_delta())
         return messages
 
-    def pump_snapshot(self, holding: Iterator[Chunk]) -> list[ToLeader]:
+    def pump_snapshot(self, holding: Iterator[Held]) -> list[ToLeader]:
         """The same without Deltas: the next parts of a snapshot that is under way, or has to begin."""
         if not self._linked:
             return []
@@ -142,14 +145,6 @@ class Outbox:
             self._snapshot = None
         return messages
 
-    def _note(self, chunk: Chunk, tiers: int) -> None:
-        if self._snapshot_needed:
-            return  # the snapshot will say it
-        self._pending[chunk.key] = _change(chunk, tiers)
-        if len(self._pending) > self._settings.outbox_changes:
-            self._counters.add("blockyard_worker_outbox_dropped_total", self.depth)
-            self._start_over()
-
     def _start_over(self) -> None:
         if not self._snapshot_needed:
             # A number is spent on what is dropped: a leader whom the snapshot never reaches then sees a gap.
@@ -159,18 +154,18 @@ class Outbox:
         self._snapshot = None
         self._snapshot_needed = True
 
-    def _begin_snapshot(self, chunks: list[Chunk]) -> None:
+    def _begin_snapshot(self, chunks: list[Held]) -> None:
         self._snapshot_needed = False
         self._counters.add("blockyard_worker_outbox_resyncs_total")
         self._announced = {world.index: world.fingerprint for world in self._worlds.values()}
         worlds = [_announcement(world) for world in self._worlds.values()]
         self._snapshot = self._snapshot_messages(self.next_seq - 1, worlds, chunks)
 
-    def _snapshot_messages(self, seq: int, worlds: list[cluster.World], chunks: list[Chunk]) -> Iterator[ToLeader]:
+    def _snapshot_messages(self, seq: int, worlds: list[cluster.World], chunks: list[Held]) -> Iterator[ToLeader]:
         yield cluster.SnapshotBegin(seq, len(chunks), worlds)
         for start in range(0, len(chunks), cluster.MAX_CHANGES):
             part = chunks[start : start + cluster.MAX_CHANGES]
-            yield cluster.SnapshotPart([_change(chunk, cluster.TIER_HOST) for chunk in part])
+            yield cluster.SnapshotPart([_change(*held) for held in part])
         yield cluster.SnapshotEnd(seq, len(chunks))
 
     def _next_delta(self) -> cluster.Delta:

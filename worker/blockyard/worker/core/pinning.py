@@ -3,19 +3,21 @@
 Owns the pins of chunks and the grants behind them. Must never know how sessions come and go.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from blockyard.common.identity import Key, split_keys
-from blockyard.common.messages.attach import Acquire, Finish, Grant, Release
+from blockyard.common.messages.attach import Acquire, Finish, Grant, Release, Run
 from blockyard.common.messages.states import KeyState
 from blockyard.common.metrics.counters import Adder, Counters
 from blockyard.worker.core.chunks import Chunk, ChunkState
+from blockyard.worker.core.disk.promoting import Promoting
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.instructions import Instruction, Send
 from blockyard.worker.core.lookups import MISSES, Lookup
 from blockyard.worker.core.pins import GrantBook, PinGrant
 from blockyard.worker.core.sessions import Session
 from blockyard.worker.core.settings import CoreSettings
+from blockyard.worker.core.waiting import WaitingAcquire, WaitingAcquires
 
 
 class Pinning:
@@ -27,6 +29,7 @@ class Pinning:
         counters: Counters,
         holdings: Holdings,
         grants: GrantBook,
+        promoting: Promoting,
         emit: Callable[[Instruction], None],
     ) -> None:
         self._settings = settings
@@ -34,24 +37,26 @@ class Pinning:
         self._asked = counters.adder("blockyard_worker_acquire_keys_total")
         self._tokens_asked = counters.adder("blockyard_worker_acquire_tokens_total")
         self._answered = _answer_counters(counters)
+        self._from_disk = _hit_counters(counters, "disk")
+        self._promoting = promoting
+        self.waiting = WaitingAcquires(settings.disk.max_waiting)
         self._holdings = holdings
         self._grants = grants
         self._emit = emit
 
     def acquire(self, session: Session, message: Acquire, now: float) -> None:
-        """Pin what is ready of these runs, and say of every other key why it is not."""
-        engine = session.engine
-        lookup = Lookup(self._holdings, engine.id, self._settings.max_pins_per_engine - engine.pins)
-        states = b""
-        for run in message.runs:
-            size_class = engine.world.classes.get(run.group)
-            answer, hits = lookup.run(split_keys(run.keys), size_class, run.prefix)
-            states += answer
-            self._holdings.touch(hits)
-            self._count(answer, 0 if size_class is None else size_class.tokens_per_chunk)
-        self._requests(1)
-        number = self._pin(session, message.request, lookup.found, now) if lookup.found else 0
-        self._emit(Send(session.id, Grant(message.seq, number, states)))
+        """Pin what is ready of these runs, and say of every other key why it is not.
+
+        If the disk has more, and the engine would wait for it, the answer comes when that was read, or later than
+        the engine would wait.
+        """
+        self._attempt(session, message, now + message.wait_ms / 1000, now, None)
+
+    def read_ended(self, number: int, well: bool, now: float) -> None:
+        """Go on with those that waited for this read: with further ones unless it failed, or with the answer."""
+        for one in self.waiting.read_ended(number, well):
+            self._end_hold(one)
+            self._attempt(one.session, one.message, one.deadline if one.more else now, now, one.there)
 
     def release(self, session: Session, message: Release) -> None:
         """Let go of some keys of a grant, or of all. A grant that has ended meanwhile is no fault."""
@@ -61,29 +66,100 @@ class Pinning:
 
     def finish(self, session: Session, message: Finish) -> None:
         """Let go of all that a request has pinned."""
+        for one in self.waiting.of_request(session, message.request):
+            self._emit(Send(session.id, Grant(one.message.seq, 0, self._give_up(one))))
         for grant in list(session.engine.requests.get(message.request, ())):
             self._unpin(grant, list(grant.chunks))
 
     def scheduler_left(self, session: Session) -> None:
         """A scheduler is gone, or has lost track: its requests will load nothing."""
+        for one in self.waiting.of_session(session):
+            self._give_up(one)
         for grants in list(session.engine.requests.values()):
             for grant in list(grants):
                 if grant.session == session.id:
                     self._unpin(grant, list(grant.chunks))
 
     def expire(self, now: float) -> None:
-        """End the grants whose deadline has passed. Copies under way are not touched by that."""
+        """End what waits and the grants whose deadline has passed. Copies under way are not touched by that."""
+        for one in self.waiting.late(now):
+            self._end_hold(one)
+            self._attempt(one.session, one.message, now, now, one.there)
         for grant in self._grants.expired(now):
             self._unpin(grant, list(grant.chunks))
 
-    def _pin(self, session: Session, request: str, chunks: dict[Key, Chunk], now: float) -> int:
+    def _look_up(self, session: Session, message: Acquire) -> tuple[Lookup, list[bytes]]:
+        """What is ready now, which counts as used, and the states of each run."""
+        engine = session.engine
+        lookup = Lookup(self._holdings, engine.id, self._settings.max_pins_per_engine - engine.pins)
+        states = []
+        for run in message.runs:
+            answer, hits = lookup.run(split_keys(run.keys), engine.world.classes.get(run.group), run.prefix)
+            states.append(answer)
+            self._holdings.touch(hits)
+        return lookup, states
+
+    def _attempt(
+        self, session: Session, message: Acquire, deadline: float, now: float, there: Collection[Key] | None
+    ) -> None:
+        """Answer, or wait for what is being read. `there` are the keys that were hits at first; None: this is first."""
+        lookup, states = self._look_up(session, message)
+        if there is None:
+            there = frozenset(lookup.found) if message.wait_ms else ()
+        reads = self._start_reads(session, message, now) if now < deadline else set()
+        if reads:
+            held = self._pin(session, message.request, lookup.found, now) if lookup.found else None
+            self.waiting.add(WaitingAcquire(session, message, deadline, reads, held, there))
+            return
+        fetched = {key for key, chunk in lookup.found.items() if not chunk.engine and key not in there}
+        self._answer(session, message, lookup, states, now, fetched if message.wait_ms else ())
+
+    def _start_reads(self, session: Session, message: Acquire, now: float) -> set[int]:
+        reads: set[int] = set()
+        if not self.waiting.full:
+            for run in message.runs:
+                size_class = session.engine.world.classes.get(run.group)
+                if size_class is not None and size_class.on_disk:
+                    reads |= self._promoting.start_run(split_keys(run.keys), size_class, run.prefix, now)
+        return reads
+
+    def _answer(
+        self,
+        session: Session,
+        message: Acquire,
+        lookup: Lookup,
+        states: list[bytes],
+        now: float,
+        fetched: Collection[Key] = (),
+    ) -> None:
+        """`fetched` are the hits that were read from disk for this."""
+        for run, answer in zip(message.runs, states, strict=True):
+            self._count(session, run, answer, fetched)
+        self._requests(1)
+        number = self._pin(session, message.request, lookup.found, now).number if lookup.found else 0
+        self._emit(Send(session.id, Grant(message.seq, number, b"".join(states))))
+
+    def _give_up(self, one: WaitingAcquire) -> bytes:
+        """Nobody needs the answer any more; what it would have said is counted all the same."""
+        self._end_hold(one)
+        states = [bytes([KeyState.DEADLINE]) * len(split_keys(run.keys)) for run in one.message.runs]
+        for run, answer in zip(one.message.runs, states, strict=True):
+            self._count(one.session, run, answer, ())
+        self._requests(1)
+        return b"".join(states)
+
+    def _end_hold(self, one: WaitingAcquire) -> None:
+        if one.held is not None and self._grants.grants.get(one.held.number) is one.held:
+            self._unpin(one.held, list(one.held.chunks))
+
+    def _pin(self, session: Session, request: str, chunks: dict[Key, Chunk], now: float) -> PinGrant:
         engine = session.engine
         for chunk in chunks.values():
             chunk.pins += 1
         engine.pins += len(chunks)
-        grant = self._grants.open(engine, session.id, request, now + self._settings.pin_ttl, chunks)
+        grant = self._grants.open(engine, session.id, request, now + self._settings.pin_ttl, dict(chunks))
         engine.requests.setdefault(request, []).append(grant)
-        return grant.number
+        return grant
 
     def _unpin(self, grant: PinGrant, keys: list[Key]) -> None:
         """Take these keys out of a grant; an empty grant ends."""
@@ -101,26 +177,35 @@ class Pinning:
             if not engine.requests[grant.request]:
                 del engine.requests[grant.request]
 
-    def _count(self, states: bytes, tokens: int) -> None:
+    def _count(self, session: Session, run: Run, states: bytes, fetched: Collection[Key]) -> None:
+        size_class = session.engine.world.classes.get(run.group)
+        tokens = 0 if size_class is None else size_class.tokens_per_chunk
         self._asked(len(states))
         self._tokens_asked(len(states) * tokens)
+        from_disk = sum(key in fetched for key in split_keys(run.keys)) if fetched else 0
+        if from_disk:
+            self._add(self._from_disk, from_disk, tokens)
         for state in set(states):
-            count = states.count(state)
-            chunks_add, tokens_add = self._answered[state]
-            chunks_add(count)
-            tokens_add(count * tokens)
+            count = states.count(state) - (from_disk if state == KeyState.HIT else 0)
+            self._add(self._answered[state], count, tokens)
+
+    @staticmethod
+    def _add(adders: tuple[Adder, Adder], chunks: int, tokens: int) -> None:
+        adders[0](chunks)
+        adders[1](chunks * tokens)
 
 
 def _answer_counters(counters: Counters) -> dict[int, tuple[Adder, Adder]]:
     """By KeyState that a lookup can give: what counts the chunks, and what counts their tokens."""
-    prefix = "blockyard_worker_"
-    adders = {
-        int(KeyState.HIT): (
-            counters.adder(prefix + "hit_chunks_total", tier="host"),
-            counters.adder(prefix + "hit_tokens_total", tier="host"),
-        )
-    }
+    adders = {int(KeyState.HIT): _hit_counters(counters, "host")}
     for state in MISSES:
-        chunks = counters.adder(prefix + "miss_chunks_total", reason=state.label)
-        adders[state] = (chunks, counters.adder(prefix + "miss_tokens_total", reason=state.label))
+        chunks = counters.adder("blockyard_worker_miss_chunks_total", reason=state.label)
+        adders[state] = (chunks, counters.adder("blockyard_worker_miss_tokens_total", reason=state.label))
     return adders
+
+
+def _hit_counters(counters: Counters, tier: str) -> tuple[Adder, Adder]:
+    return (
+        counters.adder("blockyard_worker_hit_chunks_total", tier=tier),
+        counters.adder("blockyard_worker_hit_tokens_total", tier=tier),
+    )

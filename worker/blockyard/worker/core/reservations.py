@@ -9,6 +9,7 @@ from blockyard.common.messages.attach import Fill
 from blockyard.common.messages.states import CopyState
 from blockyard.common.metrics.counters import Counters
 from blockyard.worker.core.chunks import Chunk, ChunkState
+from blockyard.worker.core.disk.tier import DiskTier
 from blockyard.worker.core.fills import FillBook, FillJob
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.sessions import Session
@@ -24,10 +25,11 @@ _OUTCOMES = ("started", "duplicate", "no-room", "fill-budget")
 class Reservations:
     """Makes and ends jobs. Each method is one step of the machine."""
 
-    def __init__(self, settings: CoreSettings, counters: Counters, holdings: Holdings) -> None:
+    def __init__(self, settings: CoreSettings, counters: Counters, holdings: Holdings, disk: DiskTier) -> None:
         self._settings = settings
         self._counters = counters
         self._holdings = holdings
+        self._disk = disk
         self.fills = FillBook(settings.max_parked)
         self.filling = 0
         """Chunks being filled."""
@@ -88,12 +90,15 @@ class Reservations:
                 self._abort_job(job, ENGINE_GONE)
 
     def forget(self, fingerprint: Fingerprint) -> None:
-        """Drop every chunk of a world."""
+        """Drop every chunk of a world, wherever it is."""
+        self._disk.forget(fingerprint)
         for chunk in list(self._holdings.index.values()):
             if chunk.size_class.fingerprint != fingerprint:
                 continue
-            if chunk.state is ChunkState.FILLING:
+            if chunk.job is not None:
                 self.abort(chunk, "purge")
+            elif chunk.state is ChunkState.FILLING:
+                self._disk.abandon(chunk)
             else:
                 self._holdings.purge(chunk)
 

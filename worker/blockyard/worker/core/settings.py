@@ -5,6 +5,7 @@ anywhere.
 import msgspec
 
 from blockyard.common.slot_table import PAGE
+from blockyard.worker.core.disk.settings import DiskSettings
 
 
 class CoreSettings(msgspec.Struct, frozen=True):
@@ -33,6 +34,7 @@ class CoreSettings(msgspec.Struct, frozen=True):
     snapshot_parts_per_tick: int = 8
     delta_interval: float = 0.1
     stats_interval: float = 1.0
+    disk: DiskSettings = DiskSettings()
 
     def __post_init__(self) -> None:
         if self.min_slot <= 0 or self.min_slot % PAGE:

@@ -18,6 +18,8 @@ from blockyard.common.metrics.counters import Counters
 from blockyard.common.metrics.spec import Part
 from blockyard.worker.core import events, frames, invariants
 from blockyard.worker.core.attachments import Attachments
+from blockyard.worker.core.disk import wire
+from blockyard.worker.core.disk.tier import DiskTier
 from blockyard.worker.core.gauges import show, stats
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.instructions import Instruction, Publish, ToLeader
@@ -51,8 +53,17 @@ class WorkerCore:
         self.outbox = Outbox(settings, self.counters, self.worlds.by_fingerprint)
         self.holdings = Holdings(settings, self.counters, self.worlds, self.outbox, self._emit)
         self.grants = GrantBook()
-        self.pinning = Pinning(settings, self.counters, self.holdings, self.grants, self._emit)
-        self.reservations = Reservations(settings, self.counters, self.holdings)
+        self.disk = DiskTier(
+            settings.disk,
+            settings.pool_bytes,
+            self.counters,
+            self.holdings,
+            self.worlds,
+            self._emit,
+            lambda read, well: self.pinning.read_ended(read, well, self.now),
+        )
+        self.pinning = Pinning(settings, self.counters, self.holdings, self.grants, self.disk.promoting, self._emit)
+        self.reservations = Reservations(settings, self.counters, self.holdings, self.disk)
         self.transfers = Transfers(settings, self.counters, self.holdings, self.grants, self.reservations, self._emit)
         self.book = SessionBook()
         self.fence = EpochFence()
@@ -98,6 +109,8 @@ class WorkerCore:
             self.grants.next_deadline(),
             self.reservations.fills.next_deadline(),
             self.book.next_deadline(),
+            self.pinning.waiting.next_deadline(),
+            self.disk.next_deadline(),
             self._deltas_due if self.outbox.can_send else None,
         )
         return min((one for one in deadlines if one is not None), default=None)
@@ -209,6 +222,7 @@ class WorkerCore:
         self.reservations.expire(self.now)
         self.transfers.expire(self.now, self.book.sessions)
         self.attachments.expire(self.now)
+        self.disk.tick(self.now)
         if self.now >= self._deltas_due:
             self._publish_holdings()
         else:
@@ -249,6 +263,12 @@ class WorkerCore:
             events.Incarnated: self._incarnated,
             events.DrainAsked: self._drain_asked,
             events.Tick: self._tick,
+            wire.DiskWritten: lambda event: self.disk.written(self.now, event),
+            wire.DiskRead: lambda event: self.disk.read(self.now, event),
+            wire.DiskFailed: lambda event: self.disk.failed(self.now, event),
+            wire.DiskReclaimed: lambda event: self.disk.reclaimed(self.now, event),
+            wire.DiskProbed: lambda event: self.disk.probed(self.now, event),
+            wire.DiskFound: lambda event: self.disk.found(self.now, event),
         }
 
     def _message_receivers(self) -> dict[type, tuple[str, Callable[[Session, Any], None]]]:

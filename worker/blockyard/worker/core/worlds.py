@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from blockyard.common.identity import Fingerprint
 from blockyard.common.messages.attach import GroupShape
+from blockyard.worker.core.disk.wire import DiskWorld
 from blockyard.worker.core.policies.base import EvictionPolicy
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.slots import SizeClass, slot_bytes
@@ -60,14 +61,27 @@ class WorldBook:
         if len(self.by_fingerprint) >= self._settings.max_worlds and not self._make_way():
             return None
         world = World(self._free_index(), fingerprint, model, areas, shapes)
+        described = DiskWorld(fingerprint, model, areas, shapes)
         for group, tokens, area_bytes in shapes:
             size = slot_bytes(self._settings, area_bytes, areas)
             per_slab = self._settings.slab_bytes // size
             world.classes[group] = SizeClass(
-                fingerprint, world.index, group, tokens, areas, area_bytes, size, per_slab, self._policy()
+                fingerprint, world.index, group, tokens, areas, area_bytes, size, per_slab, self._policy(), described
             )
         self.by_fingerprint[fingerprint] = world
         return world
+
+    def recovered(self, described: DiskWorld) -> World | None:
+        """The world that a copy on disk is of; None when it is of no use now: no place, or other sizes."""
+        world = self.by_fingerprint.get(described.fingerprint)
+        if world is not None:
+            return world if (world.areas, world.shapes) == (described.areas, described.shapes) else None
+        if any(
+            slot_bytes(self._settings, area, described.areas) > self._settings.slab_bytes
+            for *_, area in described.shapes
+        ):
+            return None
+        return self.enter(described.fingerprint, described.model, described.areas, described.shapes)
 
     def classes(self) -> list[SizeClass]:
         """Every size class of every world."""
@@ -75,7 +89,7 @@ class WorldBook:
 
     def _make_way(self) -> bool:
         for world in self.by_fingerprint.values():
-            if not world.engines and not any(one.slabs for one in world.classes.values()):
+            if not world.engines and not any(one.slabs or one.on_disk for one in world.classes.values()):
                 del self.by_fingerprint[world.fingerprint]
                 return True
         return False

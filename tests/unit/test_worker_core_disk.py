@@ -1,0 +1,422 @@
+"""The disk tier of the worker core: what is written when, what comes back, and what a device's trouble does."""
+
+from __future__ import annotations
+
+import pytest
+
+from blockyard.common.messages import attach, cluster
+from blockyard.common.messages.states import KeyState
+from blockyard.common.slot_table import PAGE, SlotState
+from blockyard.worker.core import events, instructions
+from blockyard.worker.core.disk import wire
+from blockyard.worker.core.disk.settings import DirectorySettings
+from support.disk_device import EXTENT, DiskNode
+from support.worker_core import Engine, answer, keys, run
+from support.worker_core_leader import Leader
+
+HIT, GONE, LATE, OFF = KeyState.HIT, KeyState.EVICTED_DISK, KeyState.DEADLINE, KeyState.DISABLED
+WORLD = wire.DiskWorld(b"f" * 32, "tiny", 1, ((0, 256, PAGE),))
+
+
+def asks(engine: Engine, wanted: list[bytes], wait_ms: int = 500, seq: int = 1) -> list[instructions.Instruction]:
+    return engine.says(attach.Acquire(seq, "request", [run(wanted)], wait_ms))
+
+
+def states(out: list[instructions.Instruction]) -> list[KeyState]:
+    return [KeyState(state) for state in answer(out, attach.Grant).states]
+
+
+def silent(out: list[instructions.Instruction]) -> bool:
+    return not any(isinstance(one, instructions.Send) for one in out)
+
+
+def spilt(node: DiskNode, engine: Engine, wanted: list[bytes]) -> None:
+    """Stored, checked and written."""
+    engine.store(wanted)
+    node.check()
+    node.wait(0.1)
+    node.settle(wire.WriteExtent)
+
+
+def pushed_out(slots: int = 4, **changes: object) -> tuple[DiskNode, Engine]:
+    """Keys 1 to 4 are on disk alone; the pool is full of others."""
+    node = DiskNode(slots, **changes)  # type: ignore[arg-type]
+    engine = node.engine()
+    spilt(node, engine, keys(1, 2, 3, 4))
+    spilt(node, engine, keys(*range(101, 101 + slots)))
+    return node, engine
+
+
+def test_a_chunk_is_written_once_its_checksum_stands() -> None:
+    node = DiskNode()
+    engine = node.engine()
+    engine.store(keys(1))
+    node.wait(0.1)
+    assert not node.pending
+    node.check()
+    node.wait(0.1)
+    (write,) = node.under_way(wire.WriteExtent)
+    assert write.extent == wire.Extent(keys(1)[0], b"", WORLD, 0, 1, PAGE)
+    assert write.slot == node.slot_of(keys(1)[0])
+
+
+def test_a_slot_is_not_reused_while_it_is_written() -> None:
+    node = DiskNode()
+    engine = node.engine()
+    engine.store(keys(1, 2, 3, 4))
+    node.check()
+    node.wait(0.1)
+    engine.fill(keys(5))
+    assert node.count("fills_refused_total", reason="no-room") == 1
+    node.settle()
+    engine.fill(keys(6))
+    assert node.states() == {SlotState.READY: 3, SlotState.FILLING: 1}
+
+
+def test_the_leader_is_told_of_each_tier() -> None:
+    node = DiskNode()
+    engine = node.engine()
+    node.do(events.Incarnated(1))
+    leader = Leader(node)
+    engine.store(keys(1))
+    node.check()
+    leader.link()
+    leader.tick()
+    assert leader.tiers == {keys(1)[0]: cluster.TIER_HOST}
+    leader.take(node.end(node.under_way(wire.WriteExtent)[0].op))
+    leader.tick()
+    assert leader.tiers == {keys(1)[0]: cluster.TIER_HOST | cluster.TIER_DISK}
+    engine.store(keys(2, 3, 4, 5))
+    leader.tick()
+    assert leader.tiers[keys(1)[0]] == cluster.TIER_DISK
+
+
+def test_what_left_the_host_is_read_back() -> None:
+    node, engine = pushed_out()
+    assert engine.sees(keys(1)) == [LATE]
+    out = asks(engine, keys(1, 2))
+    assert silent(out)
+    first, second = node.under_way(wire.ReadExtent)
+    assert node.end(first.op) and silent(node.wait(0.01))
+    assert states(node.end(second.op)) == [HIT, HIT]
+    assert node.count("hit_chunks_total", tier="disk") == 2
+    assert engine.sees(keys(1, 2)) == [HIT, HIT]
+    assert node.count("hit_chunks_total", tier="host") == 2
+
+
+def test_a_prefix_run_is_read_only_as_far_as_it_goes() -> None:
+    node, engine = pushed_out()
+    asks(engine, keys(1, 99, 2))
+    assert [one.extent.key for one in node.under_way(wire.ReadExtent)] == keys(1)
+
+
+def test_a_run_that_is_no_prefix_is_read_wherever_it_can_be() -> None:
+    node, engine = pushed_out()
+    engine.says(attach.Acquire(1, "request", [run(keys(1, 99, 2), prefix=False)], 500))
+    assert [one.extent.key for one in node.under_way(wire.ReadExtent)] == keys(1, 2)
+
+
+def test_one_read_serves_all_who_wait() -> None:
+    node, engine = pushed_out()
+    other = node.engine("b")
+    asks(engine, keys(1))
+    asks(other, keys(1))
+    (read,) = node.under_way(wire.ReadExtent)
+    granted = [one.session for one in node.end(read.op) if isinstance(one, instructions.Send)]
+    assert granted == [engine.scheduler, other.scheduler]
+
+
+def test_nobody_waits_longer_than_asked() -> None:
+    node, engine = pushed_out()
+    asks(engine, keys(1, 2), wait_ms=200)
+    node.end(node.under_way(wire.ReadExtent)[0].op)
+    assert silent(node.wait(0.1))
+    assert states(node.wait(0.11)) == [HIT, LATE]
+    node.settle(wire.ReadExtent)
+    assert engine.sees(keys(1, 2)) == [HIT, HIT]
+
+
+def test_who_does_not_wait_starts_no_read() -> None:
+    node, engine = pushed_out()
+    assert states(asks(engine, keys(1), wait_ms=0)) == [LATE]
+    assert not node.pending
+
+
+def test_what_is_there_stays_pinned_for_who_waits() -> None:
+    node, engine = pushed_out()
+    asks(engine, keys(1))
+    node.settle(wire.ReadExtent)
+    asks(engine, keys(1, 2), seq=2)
+    engine.store(keys(201, 202, 203, 204))
+    assert node.slot_of(keys(1)[0]) >= 0
+    (read,) = node.under_way(wire.ReadExtent)
+    assert states(node.end(read.op)) == [HIT, HIT]
+
+
+def test_reads_never_take_a_pinned_slot() -> None:
+    node, engine = pushed_out()
+    engine.acquire(keys(101, 102, 103, 104), "other")
+    assert states(asks(engine, keys(1))) == [LATE]
+    assert not node.under_way(wire.ReadExtent)
+
+
+def test_reads_take_a_share_of_the_pool() -> None:
+    node, engine = pushed_out(slots=8, disk={"promoting_share": 0.25})
+    asks(engine, keys(1, 2, 3, 4))
+    assert len(node.under_way(wire.ReadExtent)) == 2
+    node.settle(wire.ReadExtent)
+    assert engine.sees(keys(1, 2, 3, 4)) == [HIT] * 4
+
+
+def test_a_finished_request_is_answered_and_holds_nothing() -> None:
+    node, engine = pushed_out()
+    asks(engine, keys(1, 2))
+    node.end(node.under_way(wire.ReadExtent)[0].op)
+    assert states(engine.says(attach.Finish("request"))) == [LATE, LATE]
+    node.settle()
+    assert engine.pins() == 0
+
+
+def test_a_scheduler_that_died_waits_for_nothing() -> None:
+    node, engine = pushed_out()
+    asks(engine, keys(1))
+    node.do(events.ProcessGone(engine.scheduler))
+    assert len(node.core.pinning.waiting) == 0
+    node.settle()
+
+
+@pytest.mark.parametrize("reason", ["corrupt", "gone"])
+def test_a_bad_copy_is_dropped_for_good(reason: wire.Failure) -> None:
+    node, engine = pushed_out()
+    asks(engine, keys(1))
+    (read,) = node.under_way(wire.ReadExtent)
+    assert states(node.fail(read.op, reason)) == [KeyState.CORRUPT]
+    assert node.dropped == [wire.DropExtent(read.place, keys(1)[0])]
+    assert node.count("disk_reads_failed_total", reason=reason) == 1
+    assert node.states() == {SlotState.READY: 3}
+
+
+def test_a_failed_read_leaves_the_copy() -> None:
+    node, engine = pushed_out()
+    asks(engine, keys(1))
+    assert states(node.fail(node.under_way(wire.ReadExtent)[0].op, "io")) == [LATE]
+    asks(engine, keys(1), seq=2)
+    assert states(node.end(node.under_way(wire.ReadExtent)[0].op)) == [HIT]
+
+
+def test_a_failed_write_is_tried_again() -> None:
+    node = DiskNode()
+    engine = node.engine()
+    engine.store(keys(1))
+    node.check()
+    node.wait(0.1)
+    node.fail(node.under_way(wire.WriteExtent)[0].op, "io")
+    assert [one.extent.key for one in node.under_way(wire.WriteExtent)] == keys(1)
+
+
+def test_a_device_that_fails_again_and_again_is_left_alone_and_comes_back() -> None:
+    node, engine = pushed_out()
+    for seq in (1, 2, 3):
+        asks(engine, keys(1), seq=seq)
+        node.fail(node.under_way(wire.ReadExtent)[0].op, "io")
+    assert states(asks(engine, keys(1), seq=4)) == [OFF]
+    assert not node.pending
+    node.wait(1.0)
+    node.fail(node.under_way(wire.ProbeDirectory)[0].op, "io")
+    node.wait(1.0)
+    assert not node.pending
+    node.wait(1.0)
+    node.end(node.under_way(wire.ProbeDirectory)[0].op)
+    asks(engine, keys(1), seq=5)
+    assert states(node.end(node.under_way(wire.ReadExtent)[0].op)) == [HIT]
+
+
+def test_a_read_that_hangs_keeps_its_slot_and_nobody_waits() -> None:
+    node, engine = pushed_out()
+    asks(engine, keys(1), wait_ms=10_000)
+    (read,) = node.under_way(wire.ReadExtent)
+    assert states(node.wait(5.0)) == [OFF]
+    assert node.count("disk_breaker_opened_total", reason="hung") == 1
+    assert node.states() == {SlotState.READY: 3, SlotState.DOOMED: 1}
+    engine.store(keys(301, 302, 303, 304))
+    assert node.states()[SlotState.DOOMED] == 1
+    node.end(read.op)
+    assert SlotState.DOOMED not in node.states()
+
+
+def test_a_write_that_hangs_costs_its_slot_alone() -> None:
+    node = DiskNode(disk={"max_writes": 1})
+    engine = node.engine()
+    engine.store(keys(1, 2))
+    node.check()
+    node.wait(0.1)
+    node.wait(5.0)
+    (write,) = node.under_way(wire.WriteExtent)
+    assert engine.sees(keys(1, 2)) == [HIT, HIT]
+    assert len(engine.store(keys(11, 12, 13))) == 3
+    assert node.slot_of(write.extent.key) == write.slot
+    node.end(write.op)
+    assert node.core.disk.directories.all[0].breaker.state == "open"
+
+
+def test_writes_keep_to_their_bounds() -> None:
+    node = DiskNode(slots=8, disk={"max_writing": 2 * PAGE})
+    engine = node.engine()
+    engine.store(keys(*range(1, 9)))
+    node.check()
+    node.wait(0.1)
+    assert len(node.under_way(wire.WriteExtent)) == 2
+
+
+def test_writes_keep_to_their_rate() -> None:
+    node = DiskNode(slots=8, disk={"write_rate": float(PAGE)})
+    engine = node.engine()
+    engine.store(keys(*range(1, 9)))
+    node.check()
+    node.wait(0.1)
+    node.settle()
+    assert node.count("disk_writes_completed_total") == 1
+    node.wait(1.0)
+    node.settle()
+    node.wait(0.9)
+    node.settle()
+    assert 2 <= node.count("disk_writes_completed_total") <= 3
+
+
+def test_what_is_evicted_before_its_turn_is_counted() -> None:
+    node = DiskNode(disk={"max_writes": 1})
+    engine = node.engine()
+    engine.store(keys(1, 2, 3, 4))
+    node.check()
+    node.wait(0.1)
+    engine.store(keys(5))
+    assert node.count("disk_spills_dropped_total") == 1
+
+
+def test_the_coldest_is_written_first() -> None:
+    node = DiskNode(disk={"max_writes": 1})
+    engine = node.engine()
+    engine.store(keys(1))
+    engine.store(keys(2))
+    engine.sees(keys(1))
+    node.check()
+    engine.sees(keys(1))
+    node.wait(0.1)
+    assert node.under_way(wire.WriteExtent)[0].extent.key == keys(2)[0]
+
+
+def test_second_touch_admits_what_was_used_again() -> None:
+    node = DiskNode(disk={"admission": "second-touch"})
+    engine = node.engine()
+    engine.store(keys(1, 2))
+    node.check()
+    engine.sees(keys(1))
+    node.wait(0.1)
+    assert [one.extent.key for one in node.under_way(wire.WriteExtent)] == keys(1)
+    node.settle()
+    engine.store(keys(11, 12, 13, 14))
+    assert engine.sees(keys(2)) == [KeyState.NOT_ADMITTED]
+
+
+def test_a_purge_reaches_the_disk_and_what_is_on_its_way() -> None:
+    node, engine = pushed_out()
+    asks(engine, keys(1))
+    out = engine.says(attach.Forget("weights changed"))
+    assert states(out) == [KeyState.NEVER_STORED]
+    assert node.dropped == [wire.DropWorld(0, b"f" * 32)]
+    node.settle()
+    assert node.states() == {}
+    assert engine.sees(keys(1, 2)) == [KeyState.NEVER_STORED] * 2
+
+
+def test_a_purge_during_a_write_drops_what_was_written() -> None:
+    node = DiskNode()
+    engine = node.engine()
+    engine.store(keys(1))
+    node.check()
+    node.wait(0.1)
+    engine.says(attach.Forget("weights changed"))
+    assert node.states() == {SlotState.DOOMED: 1}
+    node.settle()
+    assert node.states() == {}
+    assert [one.key for one in node.dropped if isinstance(one, wire.DropExtent)] == keys(1)
+
+
+def test_segments_make_room_one_by_one_and_never_pass_the_cap() -> None:
+    node = DiskNode(slots=4, segments=3, per_segment=4)
+    engine = node.engine()
+    for start in range(1, 101, 4):
+        spilt(node, engine, keys(*range(start, start + 4)))
+        node.settle()
+        assert len(node.devices[0].segments) <= 3
+    assert node.count("disk_segments_reclaimed_total") > 20
+    assert engine.sees(keys(1)) == [GONE]
+    asks(engine, keys(93))
+    assert len(node.under_way(wire.ReadExtent)) == 1
+
+
+def test_a_segment_leaves_only_when_nobody_reads_it() -> None:
+    node, engine = pushed_out(segments=3)
+    asks(engine, keys(1), wait_ms=10_000)
+    (read,) = node.under_way(wire.ReadExtent)
+    asks(engine, keys(104), seq=2)
+    node.end(node.under_way(wire.ReadExtent)[1].op)
+    spilt(node, engine, keys(201, 202))
+    assert not node.under_way(wire.ReclaimSegment)
+    assert states(node.end(read.op)) == [HIT]
+    (reclaim,) = node.under_way(wire.ReclaimSegment)
+    assert reclaim.segment == read.place.segment
+
+
+def test_what_was_read_back_moves_on() -> None:
+    node, engine = pushed_out(segments=3)
+    asks(engine, keys(1))
+    node.settle()
+    engine.says(attach.Finish("request"))
+    for start in (201, 301):
+        engine.store(keys(*range(start, start + 4)))
+        node.check()
+        node.wait(0.1)
+        node.end(node.under_way(wire.WriteExtent)[0].op)
+        node.settle(wire.MoveExtent)
+        node.settle()
+    assert node.count("disk_moved_bytes_total") == EXTENT
+    assert engine.sees(keys(1)) == [LATE]
+    assert engine.sees(keys(2)) == [GONE]
+
+
+def test_a_directory_without_room_is_tried_again_later() -> None:
+    node = DiskNode(segments=3)
+    engine = node.engine()
+    engine.store(keys(1))
+    node.check()
+    node.wait(0.1)
+    node.fail(node.under_way(wire.WriteExtent)[0].op, "full")
+    assert not node.under_way(wire.WriteExtent)
+    node.wait(4.9)
+    assert not node.pending
+    node.wait(0.1)
+    node.settle()
+    assert node.count("disk_writes_completed_total") == 1
+
+
+def test_copies_of_an_earlier_life_are_hits_before_their_engine_comes() -> None:
+    node = DiskNode()
+    node.found([(keys(1)[0], b""), (keys(2)[0], keys(1)[0])], WORLD)
+    engine = node.engine()
+    asks(engine, keys(1, 2))
+    node.settle(wire.ReadExtent)
+    assert engine.sees(keys(1, 2)) == [HIT, HIT]
+
+
+def test_copies_of_other_sizes_take_room_and_are_never_hits() -> None:
+    node = DiskNode()
+    node.engine()
+    node.found([(keys(1)[0], b"")], wire.DiskWorld(b"f" * 32, "tiny", 1, ((0, 128, PAGE // 2),)))
+    assert node.core.disk.directories.all[0].file_bytes == 4 * EXTENT
+    assert list(node.core.disk.directories.copies()) == []
+
+
+def test_a_directory_too_small_is_refused_with_the_arithmetic() -> None:
+    with pytest.raises(ValueError, match="room for 2 segments of 100 bytes in 299, must have room for 3"):
+        DirectorySettings("d", 299, 100)

@@ -1,0 +1,94 @@
+"""What must hold of the disk tier after every event. Owns the checks; reads the machine, and changes nothing."""
+
+from collections import Counter
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from blockyard.worker.core.chunks import ChunkState
+
+if TYPE_CHECKING:
+    from blockyard.worker.core.worker import WorkerCore
+
+
+def disk_books_balance(core: "WorkerCore") -> str:
+    """Segments and classes agree on every copy, and each segment's bytes are those of its copies."""
+    by_class = {id(c) for one in core.worlds.classes() for c in one.on_disk.values()}
+    copies = list(core.disk.directories.copies())
+    if by_class != {id(copy) for copy in copies}:
+        return "classes and segments do not hold the same copies"
+    for directory in core.disk.directories.all:
+        for number, segment in directory.segments.items():
+            live = sum(copy.length for copy in segment.copies.values())
+            where = f"segment {number} of {directory.settings.name}"
+            if segment.number != number or segment.live_bytes != live:
+                return f"{where} counts {segment.live_bytes} live bytes, has {live}"
+            if segment.filled > directory.settings.segment_bytes:
+                return f"{where} is filled to {segment.filled}, has {directory.settings.segment_bytes}"
+            ends = sorted((copy.offset, copy.offset + copy.length) for copy in segment.copies.values())
+            if any(before[1] > after[0] for before, after in pairwise(ends)):
+                return f"{where} has copies that overlap"
+    return ""
+
+
+def cap_and_floor(core: "WorkerCore") -> str:
+    """No directory has more files than fit under its cap."""
+    for directory in core.disk.directories.all:
+        if directory.file_bytes > directory.settings.capacity:
+            return f"{directory.settings.name} has {directory.file_bytes} bytes, may have {directory.settings.capacity}"
+    return ""
+
+
+def operations_in_order(core: "WorkerCore") -> str:
+    """What chunks, segments and devices count is what is under way, within its bounds."""
+    operations = core.disk.operations.all.values()
+    readers = Counter(one.copy.segment for one in operations if one.copy is not None)
+    for directory in core.disk.directories.all:
+        mine = [one.kind for one in operations if one.directory is directory]
+        reads, writes = mine.count("read") + mine.count("forward"), mine.count("write")
+        if (directory.reads, directory.writes) != (reads, writes):
+            return f"{directory.settings.name} counts {directory.reads} reads and {directory.writes} writes"
+        if any(segment.readers != readers[segment] for segment in directory.segments.values()):
+            return f"{directory.settings.name} miscounts the readers of a segment"
+    reading = {one.chunk: one.number for one in operations if one.kind == "read"}
+    writing = {one.chunk for one in operations if one.kind == "write"}
+    for chunk in core.holdings.owners.values():
+        if chunk.read and (chunk.state is not ChunkState.FILLING or reading.get(chunk) != chunk.read):
+            return f"slot {chunk.slot} is {chunk.state.name}, being read by {chunk.read}, which is not under way"
+        if chunk.writing != (chunk in writing):
+            return f"slot {chunk.slot} being written is {chunk.writing}"
+    held = sum(chunk.size_class.slot_bytes for chunk in writing if chunk is not None)
+    return "" if held == core.disk.spilling.writing_bytes else f"{held} bytes are held for writes"
+
+
+def spills_in_order(core: "WorkerCore") -> str:
+    """What waits to be written is ready, checked, admitted, and neither on disk nor being written."""
+    spills = core.holdings.spills
+    for chunk in core.holdings.owners.values():
+        due = chunk.state is ChunkState.READY and chunk.checked and not chunk.writing and spills.admits(chunk)
+        due = due and spills.enabled and chunk.key not in chunk.size_class.on_disk
+        if due != (chunk in spills):
+            return f"slot {chunk.slot} waits to be written: {chunk in spills}, should: {due}"
+    return ""
+
+
+def waits_in_order(core: "WorkerCore") -> str:
+    """Each waiting acquire waits for reads that are under way, for a live session, and not for too long."""
+    reads = {one.number for one in core.disk.operations.all.values() if one.kind == "read"}
+    for one in core.pinning.waiting:
+        if not one.reads or not one.reads <= reads:
+            return f"acquire {one.message.seq} waits for reads {one.reads - reads or 'none'}"
+        if core.book.live(one.session.id) is not one.session:
+            return f"acquire {one.message.seq} waits for session {one.session.id}, which is gone"
+        if one.deadline > core.now + one.message.wait_ms / 1000:
+            return f"acquire {one.message.seq} waits too long"
+    limit = core.settings.disk.max_waiting
+    return "" if len(core.pinning.waiting) <= limit else f"{len(core.pinning.waiting)} acquires wait, {limit} may"
+
+
+DISK_CHECKS = {
+    "disk-books-balance": disk_books_balance,
+    "cap-and-floor": cap_and_floor,
+    "operations-in-order": operations_in_order,
+    "spills-in-order": spills_in_order,
+    "waits-in-order": waits_in_order,
+}

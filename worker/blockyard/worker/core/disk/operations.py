@@ -1,0 +1,89 @@
+"""What is under way at the devices. Owns the operations and their numbers; judges no outcome.
+
+Each is answered by exactly one event, however late. One that hangs is not forgotten: its slot is not reused and its
+place in the device's count is taken until the system call has returned.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from blockyard.worker.core.chunks import Chunk
+from blockyard.worker.core.disk.directories import Directory, DiskCopy, Segment
+
+Kind = Literal["write", "read", "forward", "reclaim", "probe"]
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """`chunk` is the host slot's of a read or write, `copy` what is read, `segment` what is given back."""
+
+    number: int
+    kind: Kind
+    directory: Directory
+    started: float
+    chunk: Chunk | None = None
+    copy: DiskCopy | None = None
+    segment: Segment | None = None
+    late: bool = False
+    """It has taken longer than it may, and whoever waited was told."""
+
+
+class Operations:
+    """By number, in the order of their starts."""
+
+    def __init__(self) -> None:
+        self.all: dict[int, Operation] = {}
+        self._last = 0
+
+    def start(
+        self,
+        kind: Kind,
+        directory: Directory,
+        now: float,
+        chunk: Chunk | None = None,
+        copy: DiskCopy | None = None,
+        segment: Segment | None = None,
+    ) -> Operation:
+        self._last += 1
+        operation = Operation(self._last, kind, directory, now, chunk, copy, segment)
+        self.all[operation.number] = operation
+        if kind in ("read", "forward"):
+            directory.reads += 1
+        elif kind == "write":
+            directory.writes += 1
+        if copy is not None:
+            copy.segment.readers += 1
+        if chunk is not None:
+            chunk.copiers += 1
+        return operation
+
+    def end(self, number: int) -> Operation | None:
+        """The operation of this number has ended; None when there is none, which a shell never causes."""
+        operation = self.all.pop(number, None)
+        if operation is None:
+            return None
+        if operation.kind in ("read", "forward"):
+            operation.directory.reads -= 1
+        elif operation.kind == "write":
+            operation.directory.writes -= 1
+        if operation.copy is not None:
+            operation.copy.segment.readers -= 1
+        if operation.chunk is not None:
+            operation.chunk.copiers -= 1
+        return operation
+
+    def hanging(self, now: float, patience: float) -> list[Operation]:
+        """Those that have taken too long and are not yet known to hang."""
+        late = []
+        for operation in self.all.values():
+            if now - operation.started < patience:
+                break
+            if not operation.late:
+                late.append(operation)
+        return late
+
+    def next_deadline(self, patience: float) -> float | None:
+        """When the next one will have taken too long."""
+        started = (operation.started for operation in self.all.values() if not operation.late)
+        first = next(started, None)
+        return None if first is None else first + patience

@@ -1,0 +1,53 @@
+"""The limits that the disk tier works within. Owns the numbers and what they imply."""
+
+from typing import Literal
+
+import msgspec
+
+SMALLEST_DIRECTORY = 3
+"""Segments: one that is written, one that is given back, one that keeps something."""
+
+Admission = Literal["always", "second-touch"]
+
+
+class DirectorySettings(msgspec.Struct, frozen=True):
+    """One directory. Sizes in bytes; its files together are never larger than `capacity`."""
+
+    name: str
+    capacity: int
+    segment_bytes: int
+
+    def __post_init__(self) -> None:
+        if self.segments < SMALLEST_DIRECTORY:
+            raise ValueError(
+                f"directory {self.name} has room for {self.segments} segments of {self.segment_bytes} bytes "
+                f"in {self.capacity}, must have room for {SMALLEST_DIRECTORY}"
+            )
+
+    @property
+    def segments(self) -> int:
+        return self.capacity // self.segment_bytes
+
+
+class DiskSettings(msgspec.Struct, frozen=True):
+    """Sizes in bytes, times in seconds. Without directories there is no disk tier."""
+
+    directories: tuple[DirectorySettings, ...] = ()
+    admission: Admission = "always"
+    write_rate: float = 1e9
+    """Bytes a second over all directories, on average."""
+    max_writing: int = 64 << 20
+    """Bytes of host slots that are held for a write at a time."""
+    max_reads: int = 64
+    """Reads under way in one directory."""
+    max_writes: int = 16
+    promoting_share: float = 0.25
+    """Of the pool, at most, what is being read into at a time."""
+    patience: float = 5.0
+    """An operation that takes longer hangs: nobody waits for it any more."""
+    full_pause: float = 5.0
+    """How long a directory without room is not written to, unless it makes some."""
+    max_waiting: int = 1024
+    """Acquires that wait for reads at a time; further ones are answered at once."""
+    forward_share: float = 0.25
+    """Of a segment's live bytes, at most, what moves on when it is given back."""

@@ -1,0 +1,275 @@
+"""The disk tier as a machine of its parts: the worker's events go in here, what follows goes out as instructions.
+
+Owns what each completion means for chunk, copy and device. Must never know sessions; who waits for reads is told the
+numbers of those that ended.
+"""
+
+from collections.abc import Callable
+
+from blockyard.common.identity import Fingerprint
+from blockyard.common.messages.states import KeyState
+from blockyard.common.metrics.counters import Counters
+from blockyard.worker.core.chunks import Chunk, ChunkState
+from blockyard.worker.core.disk import wire
+from blockyard.worker.core.disk.directories import Directories, Directory, DiskCopy
+from blockyard.worker.core.disk.operations import Operation, Operations
+from blockyard.worker.core.disk.promoting import Promoting
+from blockyard.worker.core.disk.reclaiming import Reclaiming
+from blockyard.worker.core.disk.settings import DiskSettings
+from blockyard.worker.core.disk.spilling import Spilling
+from blockyard.worker.core.holdings import Holdings
+from blockyard.worker.core.instructions import Instruction
+from blockyard.worker.core.worlds import WorldBook
+
+_OUTCOME: dict[wire.Failure, str] = {"full": "full", "io": "io", "corrupt": "corrupt", "gone": "gone", "busy": "busy"}
+
+
+class DiskTier:
+    """`read_ended` is called with each read that nobody has to wait for any longer, and whether it did well."""
+
+    def __init__(
+        self,
+        settings: DiskSettings,
+        pool_bytes: int,
+        counters: Counters,
+        holdings: Holdings,
+        worlds: WorldBook,
+        emit: Callable[[Instruction], None],
+        read_ended: Callable[[int, bool], None],
+    ) -> None:
+        self.settings = settings
+        self._counters = counters
+        self._holdings = holdings
+        self._worlds = worlds
+        self._emit = emit
+        self._read_ended = read_ended
+        self.directories = Directories(settings.directories)
+        self.operations = Operations()
+        self.spilling = Spilling(settings, counters, self.directories, self.operations, holdings.spills, emit)
+        self.promoting = Promoting(settings, pool_bytes, holdings, self.operations, emit)
+        self.reclaiming = Reclaiming(settings, counters, self.directories, self.operations, emit, self._give_up)
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self.directories.all)
+
+    def next_deadline(self) -> float | None:
+        """When something under way will have hung, or a device is to be probed."""
+        probes = [one.breaker.until for one in self.directories.all if one.breaker.state == "open"]
+        hang = self.operations.next_deadline(self.settings.patience)
+        return min([*probes, *([] if hang is None else [hang])], default=None)
+
+    def tick(self, now: float) -> None:
+        """What time asks for, and what may go on."""
+        for operation in self.operations.hanging(now, self.settings.patience):
+            self._hangs(operation, now)
+        for directory in self.directories.all:
+            if directory.breaker.due(now):
+                directory.breaker.probe()
+                self._emit(wire.ProbeDirectory(self._start_probe(directory, now), directory.number))
+        self.pump(now)
+
+    def pump(self, now: float) -> None:
+        """Start what may be started."""
+        if self.enabled:
+            self.spilling.pump(now)
+            self.reclaiming.pump(now)
+
+    def abandon(self, chunk: Chunk) -> None:
+        """What is being read into this slot is not wanted any more. The slot is out of use until the read ends."""
+        number = chunk.read
+        self.promoting.ended(chunk)
+        self._holdings.abort(chunk)
+        self._read_ended(number, False)
+
+    def forget(self, fingerprint: Fingerprint) -> None:
+        """Drop every copy of a world, also from what the next start finds."""
+        world = self._worlds.get(fingerprint)
+        if world is None:
+            return
+        dropped: set[int] = set()
+        for size_class in world.classes.values():
+            for copy in list(size_class.on_disk.values()):
+                dropped.add(copy.segment.directory.number)
+                self._remove(copy)
+        for number in sorted(dropped):
+            self._emit(wire.DropWorld(number, world.fingerprint))
+
+    # -- completions ---------------------------------------------------------------------------------------
+
+    def written(self, now: float, event: wire.DiskWritten) -> None:
+        """A chunk has a copy at a place, by a write or a move."""
+        operation = self.operations.end(event.op)
+        if operation is None:
+            return
+        operation.directory.breaker.succeeded()
+        if operation.kind == "forward":
+            self._moved(operation, event.place)
+        else:
+            self._spilt(operation, event.place)
+        self.pump(now)
+
+    def read(self, now: float, event: wire.DiskRead) -> None:
+        """A copy is in its slot."""
+        operation = self.operations.end(event.op)
+        if operation is None or operation.chunk is None or operation.copy is None:
+            return
+        operation.directory.breaker.succeeded()
+        chunk, copy = operation.chunk, operation.copy
+        self._counters.add("blockyard_worker_disk_read_bytes_total", copy.length)
+        self._counters.add("blockyard_worker_disk_reads_completed_total")
+        if chunk.state is ChunkState.DOOMED:
+            self._holdings.use_ended(chunk)
+        else:
+            copy.hits += 1
+            self.promoting.ended(chunk)
+            self._holdings.promoted(chunk, event.checksums)
+            self._read_ended(operation.number, True)
+        self.pump(now)
+
+    def failed(self, now: float, event: wire.DiskFailed) -> None:
+        """An operation came to nothing."""
+        operation = self.operations.end(event.op)
+        if operation is None:
+            return
+        if event.reason in ("io", "full"):
+            self._device_failed(operation.directory, now, event.reason)
+        if operation.kind == "write":
+            self._write_failed(operation, _OUTCOME[event.reason])
+        elif operation.kind == "read":
+            self._read_failed(operation, _OUTCOME[event.reason])
+        elif operation.kind == "forward" and operation.copy is not None:
+            self._give_up(operation.copy)
+        elif operation.kind == "probe":
+            operation.directory.breaker.failed(now, hung=True)
+        self.pump(now)
+
+    def reclaimed(self, now: float, event: wire.DiskReclaimed) -> None:
+        """A segment's file is gone, and there is room for another."""
+        operation = self.operations.end(event.op)
+        if operation is None or operation.segment is None:
+            return
+        operation.directory.breaker.succeeded()
+        operation.directory.full_until = now
+        self.directories.forget(operation.segment)
+        self.pump(now)
+
+    def probed(self, now: float, event: wire.DiskProbed) -> None:
+        """A device works again."""
+        operation = self.operations.end(event.op)
+        if operation is not None:
+            operation.directory.breaker.succeeded()
+            operation.directory.full_until = now
+            self.pump(now)
+
+    def found(self, now: float, event: wire.DiskFound) -> None:
+        """What an earlier life has left. Of two copies of a chunk the first that is told stands."""
+        worlds = [self._worlds.recovered(one) for one in event.worlds]
+        directory = self.directories.all[event.directory]
+        for found in event.copies:
+            world = worlds[found.world]
+            size_class = None if world is None else world.classes.get(found.group)
+            place = found.place
+            if size_class is None or found.key in size_class.on_disk:
+                self.directories.occupy(directory, place.segment)
+                continue
+            self.directories.add(_where(place), found.key, found.parent, size_class, self._holdings.step)
+            self._holdings.tell(found.key, size_class)
+        for segment in event.empty:
+            self.directories.occupy(directory, segment)
+        if event.last:
+            directory.recovered = True
+            self.pump(now)
+
+    # -- what they mean --------------------------------------------------------------------------------------
+
+    def _spilt(self, operation: Operation, place: wire.Place) -> None:
+        chunk = operation.chunk
+        assert chunk is not None
+        self.spilling.ended(operation)
+        self._counters.add("blockyard_worker_disk_writes_completed_total")
+        self._counters.add("blockyard_worker_disk_written_bytes_total", place.length)
+        if chunk.state is not ChunkState.READY or chunk.key in chunk.size_class.on_disk:
+            # It was dropped for a reason meanwhile, and so is its copy.
+            self.directories.occupy(operation.directory, place.segment)
+            self._emit(wire.DropExtent(place, chunk.key))
+            self._holdings.use_ended(chunk)
+            return
+        self.directories.add(_where(place), chunk.key, chunk.parent, chunk.size_class, self._holdings.step)
+        self._holdings.tell(chunk.key, chunk.size_class)
+
+    def _write_failed(self, operation: Operation, outcome: str) -> None:
+        chunk = operation.chunk
+        assert chunk is not None
+        self.spilling.ended(operation)
+        self._counters.add("blockyard_worker_disk_writes_failed_total", reason=outcome)
+        if chunk.state is ChunkState.READY:
+            self._holdings.spills.consider(chunk)
+        self._holdings.use_ended(chunk)
+
+    def _read_failed(self, operation: Operation, outcome: str) -> None:
+        chunk, copy = operation.chunk, operation.copy
+        assert chunk is not None and copy is not None
+        self._counters.add("blockyard_worker_disk_reads_failed_total", reason=outcome)
+        if outcome in ("corrupt", "gone"):
+            self._counters.add("blockyard_worker_quarantined_total")
+            self._drop(copy)
+            self._holdings.ghosts.add(copy.key, KeyState.CORRUPT)
+        if chunk.state is ChunkState.DOOMED:
+            self._holdings.use_ended(chunk)
+        else:
+            self.abandon(chunk)
+
+    def _moved(self, operation: Operation, place: wire.Place) -> None:
+        copy = operation.copy
+        assert copy is not None
+        self._counters.add("blockyard_worker_disk_moved_bytes_total", place.length)
+        if copy.size_class.on_disk.get(copy.key) is copy:
+            self.directories.move(copy, _where(place), self._holdings.step)
+        else:
+            self.directories.occupy(operation.directory, place.segment)
+            self._emit(wire.DropExtent(place, copy.key))
+
+    def _device_failed(self, directory: Directory, now: float, reason: str) -> None:
+        if reason == "full":
+            directory.full_until = now + self.settings.full_pause
+        elif directory.breaker.failed(now):
+            self._counters.add("blockyard_worker_disk_breaker_opened_total", reason="io")
+
+    def _hangs(self, operation: Operation, now: float) -> None:
+        """Nobody waits for it any more; its slot stays out of use until it ends."""
+        operation.late = True
+        if operation.directory.breaker.failed(now, hung=True):
+            self._counters.add("blockyard_worker_disk_breaker_opened_total", reason="hung")
+        if operation.kind == "read" and operation.chunk is not None and operation.chunk.state is ChunkState.FILLING:
+            self.abandon(operation.chunk)
+
+    def _start_probe(self, directory: Directory, now: float) -> int:
+        return self.operations.start("probe", directory, now).number
+
+    def _give_up(self, copy: DiskCopy) -> None:
+        """Its room is needed for something else."""
+        if copy.size_class.on_disk.get(copy.key) is not copy:
+            return
+        self._counters.add("blockyard_worker_disk_evictions_total")
+        self._remove(copy)
+        if copy.key not in self._holdings.index:
+            self._holdings.ghosts.add(copy.key, KeyState.EVICTED_DISK)
+
+    def _drop(self, copy: DiskCopy) -> None:
+        """It is of no use, and must not come back with the next start."""
+        if copy.size_class.on_disk.get(copy.key) is copy:
+            place = wire.Place(copy.segment.directory.number, copy.segment.number, copy.offset, copy.length)
+            self._remove(copy)
+            self._emit(wire.DropExtent(place, copy.key))
+
+    def _remove(self, copy: DiskCopy) -> None:
+        self.directories.remove(copy)
+        self._holdings.tell(copy.key, copy.size_class)
+        chunk = self._holdings.index.get(copy.key)
+        if chunk is not None and chunk.checked and chunk.size_class is copy.size_class:
+            self._holdings.spills.consider(chunk)
+
+
+def _where(place: wire.Place) -> tuple[int, int, int, int]:
+    return place.directory, place.segment, place.offset, place.length
