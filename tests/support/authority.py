@@ -28,6 +28,20 @@ class Authority:
         )
         return cert, key
 
+    def issue_expired(self, name: str) -> tuple[Path, Path]:
+        """A certificate that ended before it began, which openssl makes from a request alone."""
+        cert, key = self._folder / f"{name}-expired.pem", self._folder / f"{name}-expired.key"
+        request = self._folder / f"{name}.csr"
+        _openssl(
+            *("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
+            *("-subj", f"/CN={name}", "-keyout", key, "-out", request),
+        )
+        _openssl(
+            *("x509", "-req", "-in", request, "-days", "-1"),
+            *("-CA", self.ca, "-CAkey", self._ca_key, "-CAcreateserial", "-out", cert),
+        )
+        return cert, key
+
 
 def _openssl(*arguments: str | Path) -> None:
     subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import tempfile
@@ -66,6 +67,10 @@ class LeaderProcess(ChildProcess):
                 return answer.status, _content(answer.headers["Content-Type"], answer.read())
         except urllib.error.HTTPError as error:
             return error.code, _content(error.headers["Content-Type"], error.read())
+
+    def descriptors(self) -> int:
+        """Descriptors that the leader has open now."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def leads(self) -> bool:
         """Whether it answers as leader."""
