@@ -185,8 +185,6 @@ def test_a_full_disk_answers_the_same(small: Path, seed: int) -> None:
     assert [entry.name for entry in pair.model.entries().entries] == ["a", "c"]
     for files in pair.open[1:]:
         assert [outcome(partial(file.pwritev, [aligned(PAGE)], 6 * PAGE)) for file in files] == [errno.ENOSPC] * 2
-            errno.ENOSPC
-        ] * 2  # type: ignore[misc]
     pair.same(lambda one: one.unlink("a"), "unlink")
     pair.same(lambda one: one.space(), "the space of a file that is open")
     pair.close()
