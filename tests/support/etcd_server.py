@@ -11,6 +11,8 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +68,17 @@ class EtcdServer(ChildProcess):
         """Lose all data, as a restored or rebuilt cluster would have. The server must not be running."""
         assert self._process is None
         shutil.rmtree(self._root / "data")
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Serve meanwhile where no client looks, so that data changes unseen. The server must not be running."""
+        known, self._client_port = self._client_port, unused_port()
+        try:
+            self.start()
+            yield
+            self.kill()
+        finally:
+            self._client_port = known
 
     def save(self) -> None:
         """Take a backup."""
