@@ -4,6 +4,7 @@ clock, streams, tasks, process   virtual time, randomness by component, coroutin
 network                          stream connections under the production frames: late, stalled, cut at any byte
 etcd_server, etcd_client         etcd with leases, watches, outages, wipes, restores
 leased_key                       a key under a lease, as production keeps it
+disk, files                      disks: operations in virtual time, and what their pages really hold
 memory                           a worker's pool of tags and its slot table
 worker_node, worker_link         a thin shell around the production WorkerCore
 leader_node                      a thin shell around the production LeaderCore

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
+from blockyard.common.etcd.backoff import backoffs
 from blockyard.common.etcd.errors import EtcdUnavailable, LeaseGone
 from blockyard.common.etcd.values import KeyValue, Listing
 from blockyard.common.etcd.watch import KeyDeleted, KeyPut, Resync, ResyncReason, WatchEvent
@@ -18,14 +18,6 @@ from sim.tasks import Future
 
 TIMEOUT = 1.5
 _LONGEST_POLL = 20.0
-
-
-def backoffs() -> Iterator[float]:
-    """Waits between tries, as the production client's: doubling, capped."""
-    wait = 0.1
-    while True:
-        yield wait
-        wait = min(2 * wait, 1.0)
 
 
 class EtcdClient:

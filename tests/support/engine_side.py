@@ -54,7 +54,7 @@ def bytes_of(tensors: Sequence[PagedTensor], block: int) -> list[bytes]:
 
 
 class EngineSide(Closing):
-    """`with EngineSide(socket) as engine:` starts both clients; it does not wait for them to attach."""
+    """`with EngineSide(socket) as engine:` starts both clients, or one; it does not wait for them to attach."""
 
     def __init__(
         self,
@@ -68,10 +68,13 @@ class EngineSide(Closing):
         local_ranks: int = 1,
         name: str | None = None,
         with_scheduler: bool = True,
+        with_rank: bool = True,
+        copier: type[CpuCopier] = CpuCopier,
     ) -> None:
         self.tensors = list(tensors or [pages(64, 4096), pages(64, 4096)])
         self.blocks_per_chunk = blocks_per_chunk
         group = GroupPages(0, self.tensors, blocks_per_chunk)
+        self.copier = copier([group])
         identity = EngineIdentity(name or f"engine-{next(_engines)}", "model", world)
         tokens = 16 * blocks_per_chunk
         self.rank = RankClient(
@@ -80,15 +83,17 @@ class EngineSide(Closing):
             rank,
             local_ranks,
             [GroupShape(0, tokens, group.area_bytes)],
-            CpuCopier([group]),
+            self.copier,
             verify,
         )
         self.scheduler = SchedulerClient(socket, identity, [GroupShape(0, tokens, 0)], local_ranks)
         self._with_scheduler = with_scheduler
+        self._with_rank = with_rank
         self._jobs = itertools.count(1)
 
     def __enter__(self) -> EngineSide:
-        self.rank.start()
+        if self._with_rank:
+            self.rank.start()
         if self._with_scheduler:
             self.scheduler.start()
         return self
@@ -118,6 +123,20 @@ class EngineSide(Closing):
     def content(self, index: int) -> list[list[bytes]]:
         """All pages of the engine's `index`-th chunk."""
         return [bytes_of(self.tensors, block) for block in self.chunk(index).block_ids]
+
+    def write(self, index: int, key: bytes) -> None:
+        """Fill the engine's `index`-th chunk with what belongs to a key, the same in every engine."""
+        draw = torch.Generator().manual_seed(int.from_bytes(key, "big"))
+        for paged in self.tensors:
+            for block in self.chunk(index).block_ids:
+                row = paged.tensor[block]
+                row.copy_(torch.randint(-128, 128, row.shape, dtype=row.dtype, generator=draw))
+
+    def holds(self, index: int, key: bytes) -> bool:
+        """Whether the `index`-th chunk is what belongs to a key; it is afterwards."""
+        found = self.content(index)
+        self.write(index, key)
+        return found == self.content(index)
 
     def zero(self) -> None:
         """Lose every block."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from support.closing import Closing
-from support.etcd_server import EtcdServer
+from support.etcd_server import EtcdServer, ServerTls
 
 
 class EtcdCluster(Closing):
     """`with EtcdCluster() as etcd:` gives a cluster that answers at `etcd.endpoints`; members are killed one by one."""
 
-    def __init__(self) -> None:
-        self.members = [EtcdServer(name=f"member-{number}") for number in range(3)]
+    def __init__(self, *, tls: ServerTls | None = None) -> None:
+        self.members = [EtcdServer(tls=tls, name=f"member-{number}") for number in range(3)]
         everyone = ",".join(f"{member.name}={member.peer}" for member in self.members)
         for member in self.members:
             member.initial_cluster = everyone

@@ -11,6 +11,8 @@ import subprocess
 import tempfile
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +30,8 @@ class ServerTls:
     ca: Path
     cert: Path
     key: Path
+    name: str = "etcd"
+    """The CN of the certificate."""
 
 
 class EtcdServer(ChildProcess):
@@ -65,6 +69,17 @@ class EtcdServer(ChildProcess):
         assert self._process is None
         shutil.rmtree(self._root / "data")
 
+    @contextmanager
+    def elsewhere(self) -> Iterator[None]:
+        """Serve meanwhile where no client looks, so that data changes unseen. The server must not be running."""
+        known, self._client_port = self._client_port, unused_port()
+        try:
+            self.start()
+            yield
+            self.kill()
+        finally:
+            self._client_port = known
+
     def save(self) -> None:
         """Take a backup."""
         self.ctl("snapshot", "save", str(self._root / "backup"))
@@ -83,10 +98,31 @@ class EtcdServer(ChildProcess):
             check=True,
         )
 
+    def admit_only(self, prefix: str, *names: str) -> None:
+        """From now on a client is who its certificate says, and only these may read and write what has the prefix.
+
+        etcdctl, which shows the server's own certificate, may do all.
+        """
+        assert self._tls is not None
+        self.ctl("role", "add", "node")
+        self.ctl("role", "grant-permission", "node", "readwrite", "--prefix=true", prefix)
+        for admin in ("root", self._tls.name):
+            self.admit(admin, "root")
+        for name in names:
+            self.admit(name)
+        self.ctl("auth", "enable")
+
+    def admit(self, name: str, role: str = "node") -> None:
+        """Let in who shows a certificate of this name."""
+        self.ctl("user", "add", name, "--no-password")
+        self.ctl("user", "grant-role", name, role)
+
     def ctl(self, *arguments: str) -> str:
-        """Run etcdctl against this server (one without TLS), as another client would."""
+        """Run etcdctl against this server, as another client would."""
+        tls = self._tls
+        shown = [f"--cacert={tls.ca}", f"--cert={tls.cert}", f"--key={tls.key}"] if tls else []
         result = subprocess.run(
-            ["etcdctl", "--endpoints", self.endpoint, *arguments],
+            ["etcdctl", "--endpoints", self.endpoint, *shown, *arguments],
             env=_clean_environment() | {"ETCDCTL_API": "3"},
             capture_output=True,
             text=True,

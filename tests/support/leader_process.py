@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import tempfile
@@ -12,6 +13,8 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from support.child_process import ChildProcess
 
@@ -66,6 +69,19 @@ class LeaderProcess(ChildProcess):
                 return answer.status, _content(answer.headers["Content-Type"], answer.read())
         except urllib.error.HTTPError as error:
             return error.code, _content(error.headers["Content-Type"], error.read())
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Sum of the series of `blockyard_leader_<name>` with these labels; 0 if there is none yet."""
+        return sum(
+            sample.value
+            for family in text_string_to_metric_families(self.get("/metrics")[1])
+            for sample in family.samples
+            if sample.name == f"blockyard_leader_{name}" and labels.items() <= sample.labels.items()
+        )
+
+    def descriptors(self) -> int:
+        """Descriptors that the leader has open now."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def leads(self) -> bool:
         """Whether it answers as leader."""

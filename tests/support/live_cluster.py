@@ -6,7 +6,7 @@ Owns the parts but etcd, who of the leaders leads, and what must hold for the cl
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from support.closing import Closing
@@ -18,14 +18,16 @@ from support.worker_process import WorkerProcess
 # Several lease times on a machine that is busy with other things. What is aimed at is told, not asserted.
 PATIENCE_S = 40.0
 LEASE_S = 2
+LEADERS = ("leader-a", "leader-b", "leader-c")
+WORKERS = ("node-1", "node-2")
 
 
 class LiveCluster(Closing):
-    """`with LiveCluster(endpoints) as cluster:` is led, linked and under load."""
+    """`with LiveCluster(endpoints) as cluster:` is led, linked and under load; `secured` has settings per node."""
 
-    def __init__(self, etcd: str) -> None:
-        self.leaders = [LeaderProcess(etcd, name, ttl=f"{LEASE_S}s") for name in ("leader-a", "leader-b", "leader-c")]
-        self.workers = {node: _worker(etcd, node) for node in ("node-1", "node-2")}
+    def __init__(self, etcd: str, secured: Callable[[str], dict[str, str]] = lambda node: {}) -> None:
+        self.leaders = [LeaderProcess(etcd, node, ttl=f"{LEASE_S}s", **secured(node)) for node in LEADERS]
+        self.workers = {node: _worker(etcd, node, secured(node)) for node in WORKERS}
         self._loads: list[EngineLoad] = []
         self._left = ExitStack()
 
@@ -104,7 +106,7 @@ def _whole(leader: LeaderProcess) -> bool:
     return status == 200 and not content["partial"] and not content["degraded"]
 
 
-def _worker(etcd: str, node: str) -> WorkerProcess:
+def _worker(etcd: str, node: str, secured: dict[str, str]) -> WorkerProcess:
     # Room for 64 of the load's chunks.
     sizes = {"host_pool": "2MiB", "slab_size": "1MiB"}
-    return WorkerProcess(cluster="test", etcd=etcd, lease_ttl=f"{LEASE_S}s", node_id=node, **sizes)
+    return WorkerProcess(cluster="test", etcd=etcd, lease_ttl=f"{LEASE_S}s", node_id=node, **sizes, **secured)

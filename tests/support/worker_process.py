@@ -14,6 +14,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -42,12 +43,17 @@ class WorkerProcess(ChildProcess):
     """`with WorkerProcess(pin_ttl="1s") as worker:` gives a worker that serves `worker.socket`.
 
     Keyword arguments are settings of WorkerConfig, written as in its file. With `spawn_only` nothing is started
-    before `spawn` or `start`.
+    before `spawn` or `start`. `prefix` comes before its command, such as one that gives it other namespaces;
+    `program` is run before the worker's own code, such as one that makes it speak another protocol.
     """
 
-    def __init__(self, *, spawn_only: bool = False, **settings: str) -> None:
+    def __init__(
+        self, *, spawn_only: bool = False, prefix: Sequence[str] = (), program: str = "", **settings: str
+    ) -> None:
         super().__init__()
         self._spawn_only = spawn_only
+        self._prefix = prefix
+        self._program = program
         self._folder = Path(tempfile.mkdtemp(prefix="blockyard-worker-"))
         self.socket = self._folder / "worker.sock"
         self._settings = _DEFAULTS | {"socket": str(self.socket)} | settings
@@ -63,8 +69,11 @@ class WorkerProcess(ChildProcess):
 
     def start(self) -> None:
         """Start and wait until it serves."""
-        self._log_from = self._log_path.stat().st_size if self._log_path.exists() else 0
         self.spawn()
+        self.wait_serving()
+
+    def wait_serving(self) -> None:
+        """Wait until the worker spawned last serves."""
         deadline = time.monotonic() + _START_SECONDS
         while self._metrics_address() is None:
             if not self.alive or time.monotonic() > deadline:
@@ -73,11 +82,12 @@ class WorkerProcess(ChildProcess):
 
     def spawn(self) -> None:
         """Start and wait for nothing."""
+        self._log_from = self._log_path.stat().st_size if self._log_path.exists() else 0
         lines = [f"{name} = {json.dumps(value)}" for name, value in self._settings.items()]
         file = self._folder / "worker.toml"
         file.write_text("\n".join(["[worker]", *lines]))
-        command = [sys.executable, "-m", "blockyard.cli.main", "worker", "--config", str(file)]
-        self.launch(command, self._log_path)
+        program = f"{self._program}\nfrom blockyard.cli.main import main\nmain()"
+        self.launch([*self._prefix, sys.executable, "-c", program, "worker", "--config", str(file)], self._log_path)
 
     def descriptors(self) -> int:
         """Descriptors that the worker has open now."""

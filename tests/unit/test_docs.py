@@ -108,6 +108,8 @@ def test_every_refusal_is_told() -> None:
     text = "".join(source.read_text(encoding="utf-8") for source in sources)
     of_workers = set(re.findall(r"(?:LinkRefused|_turn_away)\(\s*\"([a-z-]+)\"", text))
     assert set(rows(section(PROTOCOL, "### Refusals of a worker"))) == of_workers
+    # Who gets no further than its connection is counted, and told nothing.
+    assert label_values("blockyard_leader_links_refused_total") == of_workers | {"tls", "crowded"}
 
 
 def test_every_reason_to_refuse_a_frame_is_told() -> None:

@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from blockyard.common.etcd import EtcdClient, KeyState, LeasedKey, LeaseTerms, Resync, ResyncReason
+from blockyard.common.etcd import (
+    EtcdClient,
+    Held,
+    KeyState,
+    LeasedKey,
+    LeaseTerms,
+    Resync,
+    ResyncReason,
+    Waiting,
+)
 from blockyard.leader.core import events
 from blockyard.leader.roster import Roster
 from blockyard.worker.health import Health
@@ -77,6 +86,30 @@ async def test_a_doubt_does_not_hide_that_etcd_went_back(client: EtcdClient) -> 
     await finder._take(Resync(replace(older, revision=older.revision + 5), ResyncReason.START))
     await finder._take(Resync(older, ResyncReason.START))
     assert [leader.history for leader in found] == [0, 1]
+
+
+async def test_a_standby_campaigns_though_a_wipe_was_hidden_from_its_watch() -> None:
+    """The new data has as many revisions as the old had, so the watch goes on as if nothing had happened."""
+    with EtcdServer() as etcd:
+        async with EtcdClient(etcd.endpoint, timeout_s=2) as client:
+            holder = await client.keys.put("k", b"another")
+            states: list[KeyState] = []
+            key = LeasedKey(client, "k", b"v", terms=LeaseTerms(2, 0.5), alive=lambda: True, on_change=states.append)
+            async with running(key.run()):
+                await until(lambda: isinstance(key.state, Waiting))
+                await asyncio.to_thread(wipe_unseen, etcd, holder.revision + 3)
+                await key.wait_held(20)
+    assert [type(state) for state in states[:2]] == [Waiting, Held]
+
+
+def wipe_unseen(etcd: EtcdServer, revision: int) -> None:
+    """Lose all data, and bring the new data to at least this revision before any client sees it."""
+    etcd.kill()
+    etcd.wipe()
+    with etcd.elsewhere():
+        for _ in range(revision):
+            etcd.ctl("put", "other", "v")
+    etcd.start()
 
 
 async def test_an_entry_of_the_same_revision_under_another_lease_is_not_ours(client: EtcdClient) -> None:

@@ -18,6 +18,7 @@ from blockyard.common.logs import fields, set_up
 from blockyard.common.tls import server_context
 from blockyard.leader import gauges, http
 from blockyard.leader.election import Election, LeaderRecord
+from blockyard.leader.entrance import Entrance
 from blockyard.leader.roster import Roster
 from blockyard.leader.service import Service
 
@@ -71,7 +72,7 @@ async def _lead_until(
     service = Service(config, _version())
     record = _record(config, for_links, for_http, service.version)
     election, roster = _join(service, client, record)
-    server = await service.links.listen(for_links, _tls(config))
+    entrance = Entrance(service.links, service.refusals, for_links, _tls(config), config.max_workers)
     faces = await http.Faces(service, gauges.expose(service)).serve(for_http)
     log.info("leader serves", extra=fields(link=record.link, http=record.http))
     try:
@@ -83,6 +84,7 @@ async def _lead_until(
                     ("roster", roster.run()),
                     ("tick", service.tick()),
                     ("links", service.links.watch()),
+                    ("entrance", entrance.run()),
                 )
             ]
             await stop.wait()
@@ -92,7 +94,6 @@ async def _lead_until(
             for task in others:
                 task.cancel()
     finally:
-        server.close()
         service.links.stop()
         await faces.stop()
 

@@ -16,6 +16,7 @@ from blockyard.leader.core import events
 from blockyard.leader.core.leader import LeaderCore
 from blockyard.leader.core.settings import LeaderSettings
 from blockyard.leader.election import Election
+from blockyard.leader.refusals import Refusals
 from blockyard.leader.roster import Roster
 from blockyard.leader.worker_links import WorkerLinks
 
@@ -39,7 +40,8 @@ class Service:
         self.counters = Counters("leader", strict=False)
         settings = LeaderSettings(config.cluster, version, max_workers=config.max_workers)
         self.core = LeaderCore(settings, self.counters, self.started)
-        self.links = WorkerLinks(self.feed, self.counters, config.max_workers)
+        self.refusals = Refusals(self.counters)
+        self.links = WorkerLinks(self.feed, self.counters, self.refusals)
         self.lost_since: float | None = self.started
         self.lost_reason = "not elected yet"
         self._ticked = self.started

@@ -1,14 +1,12 @@
-"""The workers' links: a TCP server, one framed link per worker.
+"""The workers' links: one framed link per worker.
 
-Owns sockets, hello deadlines and refused frames. Must never know what a message means: it feeds the machine and
-carries out what comes back. Sending never waits; a worker that does not read is cut off by its link.
+Owns hello deadlines and refused frames. Must never know what a message means: it feeds the machine and carries out
+what comes back. Sending never waits; a worker that does not read is cut off by its link.
 """
 
 import asyncio
 import itertools
 import logging
-import socket
-import ssl
 import time
 from collections.abc import Callable
 
@@ -21,6 +19,7 @@ from blockyard.common.metrics.counters import Counters
 from blockyard.common.tls import peer_name
 from blockyard.leader.core import events
 from blockyard.leader.core.instructions import CloseLink, Instruction, SendTo
+from blockyard.leader.refusals import Refusals
 
 HELLO_TIMEOUT = 5.0
 SILENCE = 15.0
@@ -31,29 +30,30 @@ LOOK = 0.5
 MAX_REFUSED = 16
 """Malformed frames borne on one link before it is cut: the peer speaks something else."""
 
-STRANGERS = 64
-"""Connections beyond the links allowed that may be saying hello; a further one is closed unheard."""
-
 log = logging.getLogger(__name__)
 
 
 class WorkerLinks:
     """All links of this process. A bug met while one is served ends the process: see `watch`."""
 
-    def __init__(self, feed: Callable[[events.Event], None], counters: Counters, max_workers: int) -> None:
+    def __init__(self, feed: Callable[[events.Event], None], counters: Counters, refusals: Refusals) -> None:
         self.feed = feed
         self._counters = counters
-        self._max_connections = max_workers + STRANGERS
+        self._refusals = refusals
         self._numbers = itertools.count(1)
         self._open: set[_Link] = set()
         self._greeted: dict[int, _Link] = {}
         self._decoder: Decoder[wire.FromWorker] = Decoder(wire.FromWorker)
         self._bug: BaseException | None = None
 
-    async def listen(self, listener: socket.socket, tls: ssl.SSLContext | None) -> asyncio.Server:
-        """Take in connections of this listening socket."""
-        loop = asyncio.get_running_loop()
-        return await loop.create_server(lambda: _Link(self, self._decoder), sock=listener, ssl=tls)
+    def make(self) -> "_Link":
+        """The protocol of one connection."""
+        return _Link(self, self._decoder)
+
+    @property
+    def open(self) -> int:
+        """Connections, with and without a hello."""
+        return len(self._open)
 
     async def watch(self) -> None:
         """Cut links that are silent for too long, until cancelled. Raises what a link's callback raised."""
@@ -77,6 +77,8 @@ class WorkerLinks:
             return
         match instruction:
             case SendTo(_, message):
+                if isinstance(message, wire.LinkRefused):
+                    self._refusals.count(message.code)
                 try:
                     link.send(message)
                 except (LinkClosed, FrameRefused) as error:
@@ -86,9 +88,6 @@ class WorkerLinks:
 
     def opened(self, link: "_Link") -> None:
         """A connection was made."""
-        if len(self._open) >= self._max_connections:
-            log.warning("too many connections", extra=fields(peer=link.peer, open=len(self._open)))
-            link.abort("too many connections")
         self._open.add(link)
 
     def greeted(self, link: "_Link", hello: wire.WorkerHello) -> int:
@@ -109,6 +108,10 @@ class WorkerLinks:
     def count_refused(self, reason: str) -> None:
         """A frame was not acted on."""
         self._counters.add("blockyard_leader_frames_refused_total", reason=reason)
+
+    def turned_away(self, link: "_Link", code: str, detail: str) -> None:
+        """A link ends without a hello that could be taken."""
+        self._refusals.note(code, link.peer, detail)
 
     def note_bug(self, error: BaseException) -> None:
         """The machine raised: its state can no longer be trusted."""
@@ -174,5 +177,6 @@ class _Link(FrameProtocol[wire.FromWorker]):
             self.abort(f"nothing received for {silence:.1f} s")
 
     def _turn_away(self, code: str, detail: str) -> None:
+        self._links.turned_away(self, code, detail)
         self.send(wire.LinkRefused(code, detail))
         self.close(f"{code}: {detail}")

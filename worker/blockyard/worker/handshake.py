@@ -24,6 +24,9 @@ from blockyard.common.messages import attach
 MAX_HELLO = 64 << 10
 _ROOM_FOR_DESCRIPTORS = 16
 
+# Not in Python 3.11's socket; Linux 6.5 and newer.
+_SO_PEERPIDFD = 77
+
 _hello: Decoder[attach.Hello] = Decoder(attach.Hello)
 
 
@@ -38,7 +41,7 @@ class HandshakeRefused(BlockyardError):
 
 @dataclass(frozen=True, slots=True)
 class Introduction:
-    """A well-formed Hello and the pidfd that came with it, which the receiver now owns."""
+    """A well-formed Hello and a pidfd of who sent it, which the receiver now owns."""
 
     hello: attach.Hello
     pidfd: int
@@ -60,9 +63,7 @@ async def receive_hello(sock: socket.socket, timeout: float) -> Introduction:
             raise HandshakeRefused("malformed", str(error)) from error
         if len(descriptors) != 1:
             raise HandshakeRefused("pidfd", f"{len(descriptors)} descriptors came with Hello; right: one pidfd")
-        introduction = Introduction(hello, descriptors[0], _check_pidfd(sock, descriptors[0]))
-        descriptors.clear()
-        return introduction
+        return Introduction(hello, *_take_pidfd(sock, descriptors))
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
@@ -116,8 +117,30 @@ async def _readable(sock: socket.socket) -> None:
         loop.remove_reader(sock.fileno())
 
 
-def _check_pidfd(sock: socket.socket, descriptor: int) -> int:
-    """The process that a descriptor stands for, in our eyes (0: in a PID namespace that we do not see).
+def _take_pidfd(sock: socket.socket, descriptors: list[int]) -> tuple[int, int]:
+    """The pidfd to watch, taken out of `descriptors`, and its process as we see it (0: in a PID namespace that we do
+    not see). `descriptors` has the one that the peer sent.
+
+    The kernel's own pidfd of the peer is taken where it gives one: a wrong one would say too early that nobody
+    copies any more, or never. PIDs alone cannot tell two processes apart that are both in namespaces we do not see.
+    """
+    sent = descriptors[0]
+    pid, peer = _pid_of(sent), _peer_pid(sock)
+    if pid < 0:
+        raise HandshakeRefused("gone", "the pidfd with Hello is of a process that has ended")
+    known = _peer_pidfd(sock)
+    if known is None:
+        same = pid == peer
+    else:
+        descriptors.append(known)
+        same = os.path.sameopenfile(sent, known) and not (pid and peer and pid != peer)
+    if not same:
+        raise HandshakeRefused("pidfd", f"the pidfd is of process {pid}, but process {peer} is connected")
+    return descriptors.pop(), pid
+
+
+def _pid_of(descriptor: int) -> int:
+    """The process that a descriptor stands for: 0 if we do not see its namespace, -1 if it has ended.
 
     A descriptor of another kind would never say that its process died: its slots would stay held.
     """
@@ -125,8 +148,17 @@ def _check_pidfd(sock: socket.socket, descriptor: int) -> int:
         found = re.search(r"^Pid:\s*(-?\d+)$", info.read(), re.MULTILINE)
     if found is None:
         raise HandshakeRefused("pidfd", "the descriptor with Hello is no pidfd; right: pidfd_open of the sender")
-    pid = max(0, int(found[1]))
+    return int(found[1])
+
+
+def _peer_pid(sock: socket.socket) -> int:
     peer, _, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    if pid and peer and pid != peer:
-        raise HandshakeRefused("pidfd", f"the pidfd is of process {pid}, but process {peer} is connected")
-    return pid
+    return int(peer)
+
+
+def _peer_pidfd(sock: socket.socket) -> int | None:
+    """None where the kernel does not give it. Before Linux 6.9 all pidfds look alike to sameopenfile."""
+    try:
+        return sock.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError:
+        return None

@@ -120,7 +120,7 @@ class LeaderLink:
         self._incarnation = 0
         self._changed = asyncio.Event()
         self._connection: _Connection | None = None
-        self._refusal = ""
+        self._told = ""
         self.state = "down"
 
     def follow(self, leader: LeaderAddress) -> None:
@@ -177,20 +177,21 @@ class LeaderLink:
         except _Refused as error:
             self.doubt()
             self.state = "refused"
-            self._tell_refusal(leader, error)
+            self._tell(logging.WARNING if isinstance(error, _NotLeading) else logging.ERROR, "refused", leader, error)
             return str(error)
         except (OSError, LinkClosed) as error:
             self.doubt()
             self.state = "down"
-            _log.warning("leader not reached", extra=fields(leader=leader.node, at=leader.address, error=error))
+            self._tell(logging.WARNING, "failed", leader, error)
             return f"leader {leader.node} at {leader.address}: {error}"
 
-    def _tell_refusal(self, leader: LeaderAddress, error: _Refused) -> None:
+    def _tell(self, level: int, what: str, leader: LeaderAddress, error: Exception) -> None:
         """Aloud when it is new; the same one again, at each of the retries, is a whisper."""
-        repeated, self._refusal = str(error) == self._refusal, str(error)
-        level = logging.WARNING if isinstance(error, _NotLeading) else logging.ERROR
+        repeated, self._told = str(error) == self._told, str(error)
         _log.log(
-            logging.DEBUG if repeated else level, "leader link refused", extra=fields(leader=leader.node, reason=error)
+            logging.DEBUG if repeated else level,
+            f"leader link {what}",
+            extra=fields(leader=leader.node, at=leader.address, reason=error),
         )
 
     async def _connect(self, leader: LeaderAddress) -> _Connection:
@@ -224,7 +225,9 @@ class LeaderLink:
         except TimeoutError:
             raise LinkClosed(f"no welcome within {_OPEN_SECONDS:g} s") from None
         if not connection.answer.done():
-            raise LinkClosed(connection.over.result())
+            # With TLS 1.3 our certificate is looked at when we are connected already, and refused without a word.
+            hint = "; if it does not accept this worker's certificate, its log says why" if self._tls else ""
+            raise LinkClosed(f"no welcome: {connection.over.result()}{hint}")
         answer = connection.answer.result()
         if isinstance(answer, cluster.LinkRefused):
             kind = _NotLeading if answer.code == "not-leader" else _Refused
@@ -237,7 +240,7 @@ class LeaderLink:
             raise _Refused(f"leader {leader.node} speaks for {_words(epoch)}, not for {_words(least)} or later")
         connection.up = True
         self.state = "live"
-        self._refusal = ""
+        self._told = ""
         self._health.well(_PART)
         _log.info("leader link up", extra=fields(leader=leader.node, at=leader.address, epoch=epoch.number))
         self._feed(events.LinkUp(epoch, answer.expect_seq, leader.history))

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from blockyard.common.config import WorkerConfig
 from blockyard.common.etcd.client import EtcdClient
-from blockyard.common.etcd.leased_key import Held, KeyState, LeasedKey, NotHeld, Waiting
+from blockyard.common.etcd.key_state import Held, KeyState, NotHeld, Waiting
+from blockyard.common.etcd.leased_key import LeasedKey
 from blockyard.common.etcd.tenure import LeaseTerms
 from blockyard.common.logs import fields
 from blockyard.worker.health import Health

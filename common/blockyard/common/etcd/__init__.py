@@ -3,8 +3,9 @@
 from blockyard.common.etcd.client import EtcdClient
 from blockyard.common.etcd.endpoints import EtcdTls, parse_endpoints
 from blockyard.common.etcd.errors import EtcdError, EtcdRefused, EtcdUnavailable, EtcdUncertain, LeaseGone
+from blockyard.common.etcd.key_state import Held, KeyState, NotHeld, Waiting
 from blockyard.common.etcd.lease import Lease
-from blockyard.common.etcd.leased_key import Held, KeyState, LeasedKey, NotHeld, Waiting
+from blockyard.common.etcd.leased_key import LeasedKey
 from blockyard.common.etcd.tenure import LeaseTerms
 from blockyard.common.etcd.txn import Compare, Delete, Field, Get, Is, Put, Removed, TxnResult, Written
 from blockyard.common.etcd.values import KeyValue, Listing

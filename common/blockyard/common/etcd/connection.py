@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import grpc
 import grpc.aio
 
 from blockyard.common.errors import ConfigError
+from blockyard.common.etcd.backoff import backoffs
 from blockyard.common.etcd.endpoints import EtcdTls, parse_endpoints
 from blockyard.common.etcd.errors import EtcdError, EtcdRefused, EtcdUnavailable, EtcdUncertain, LeaseGone
 from blockyard.common.etcd.wire.methods import Method, Request, Response
 
 DEFAULT_TIMEOUT_S = 5.0
-_FIRST_BACKOFF_S = 0.05
-_MAX_BACKOFF_S = 1.0
 
 # A member cut off from its cluster answers at once instead of hanging.
 _METADATA = (("hasleader", "true"),)
@@ -170,14 +169,6 @@ class Connection:
                 channel = grpc.aio.secure_channel(endpoint, self._credentials, options=_OPTIONS)
             self._channels[endpoint] = channel
         return channel
-
-
-def backoffs() -> Iterator[float]:
-    """Waits between rounds of tries: doubling, capped, without end (the deadline is the caller's)."""
-    wait = _FIRST_BACKOFF_S
-    while True:
-        yield wait
-        wait = min(wait * 2, _MAX_BACKOFF_S)
 
 
 def meaning_of(error: grpc.aio.AioRpcError, subject: str) -> EtcdError:

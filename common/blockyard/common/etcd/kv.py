@@ -7,7 +7,8 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from blockyard.common.etcd.connection import DEFAULT_TIMEOUT_S, Connection, backoffs
+from blockyard.common.etcd.backoff import backoffs
+from blockyard.common.etcd.connection import DEFAULT_TIMEOUT_S, Connection
 from blockyard.common.etcd.errors import EtcdRefused, EtcdUnavailable, EtcdUncertain
 from blockyard.common.etcd.txn import (
     Compare,

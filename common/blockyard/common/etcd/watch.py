@@ -18,7 +18,8 @@ from types import TracebackType
 import grpc
 import grpc.aio
 
-from blockyard.common.etcd.connection import Connection, backoffs, meaning_of, stream_failure
+from blockyard.common.etcd.backoff import backoffs
+from blockyard.common.etcd.connection import Connection, meaning_of, stream_failure
 from blockyard.common.etcd.errors import EtcdRefused, EtcdUnavailable
 from blockyard.common.etcd.kv import Keys
 from blockyard.common.etcd.values import KeyValue, Listing, key_bytes, key_value, range_end

@@ -10,6 +10,22 @@ ROUTE = Label(
     ("/v1/match", "/v1/where", "/v1/workers", "/metrics", "/healthz", "/readyz", "/debug/invariants", "other"),
 )
 CODE = Label("code", ("2xx", "3xx", "4xx", "5xx"))
+LINK_REASON = Label(
+    "reason",
+    (
+        "crowded",
+        "tls",
+        "hello",
+        "identity",
+        "version",
+        "cluster",
+        "not-leader",
+        "uid",
+        "busy",
+        "incarnation",
+        "unregistered",
+    ),
+)
 FRAME_REASON = Label("reason", ("malformed", "empty", "oversize", "unexpected"))
 
 
@@ -42,6 +58,7 @@ FACES = (
     _counter("http_requests_total", "HTTP requests answered; code is its class.", ROUTE, CODE),
     _counter("match_keys_total", "Keys that match requests asked for."),
     _counter("where_lookups_total", "Keys that where requests asked for."),
+    _counter("links_refused_total", "Connections of workers and strangers that got no link.", LINK_REASON),
     _counter("frames_refused_total", "Frames from workers refused.", FRAME_REASON),
 )
 

@@ -1,0 +1,62 @@
+"""What an extent holds and where it lies. Owns arithmetic on sizes; must never know how anything is encoded.
+
+Imports nothing of Blockyard, so that a core may use these values.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+PAGE = 4096
+"""Extents, their headers and their areas begin at multiples of this."""
+
+MAX_AREAS = 16
+MAX_MODEL_BYTES = 256
+SALT_TAG_BYTES = 8
+NO_SALT = bytes(SALT_TAG_BYTES)
+
+
+def pages(size: int) -> int:
+    """`size` rounded up to whole pages, in bytes."""
+    return -(-size // PAGE) * PAGE
+
+
+class Shape(NamedTuple):
+    """What all chunks of one KV cache group of one world have in common on this node.
+
+    `areas` ranks with `area_bytes` each are part `part` of `parts` of the chunk; other nodes hold the others.
+    """
+
+    fingerprint: bytes
+    model: str
+    group: int
+    tokens: int
+    part: int
+    parts: int
+    areas: int
+    area_bytes: int
+
+    @property
+    def stride(self) -> int:
+        """From one area to the next on disk, as in a slot."""
+        return pages(self.area_bytes)
+
+    @property
+    def extent_bytes(self) -> int:
+        """Header page and areas."""
+        return PAGE + self.areas * self.stride
+
+
+class Extent(NamedTuple):
+    """One chunk's bytes on disk: whose, and where. `seq` grows with each extent of a directory."""
+
+    key: bytes
+    salt_tag: bytes
+    shape: Shape
+    segment: int
+    offset: int
+    seq: int
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.shape.extent_bytes
