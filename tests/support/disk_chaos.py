@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from blockyard.common.messages import attach
-from blockyard.common.slot_table import PAGE, align_page
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.core import events
 from blockyard.worker.core.disk import wire
 from support.disk_device import DiskNode
@@ -83,7 +83,7 @@ class DiskChaos(Chaos):
         super().do(event)
         for op, one in self.disks.pending.items():
             if op not in before and isinstance(one, wire.ReadExtent | wire.WriteExtent):
-                self.touched[op] = dict.fromkeys(_areas(one), (one.generation, one.extent.key))
+                self.touched[op] = dict.fromkeys(_areas(one), (one.generation, _key(one)))
 
     def device(self) -> None:
         """One operation ends, most often well."""
@@ -112,9 +112,9 @@ class DiskChaos(Chaos):
 
     def _ends_well(self, one: Any) -> wire.DiskEvent:
         if isinstance(one, wire.WriteExtent):
-            assert all(self.memory.get(area) == one.extent.key for area in _areas(one)), "other bytes go to disk"
+            assert all(self.memory.get(area) == one.key for area in _areas(one)), "other bytes go to disk"
         elif isinstance(one, wire.ReadExtent | wire.MoveExtent):
-            lies = self.disks.devices[one.place.directory].files.get(one.place)
+            lies = self.disks.devices[one.directory].files.get((one.extent.segment, one.extent.offset))
             assert lies == one.extent.key, "a copy is looked for where it is not"
         if isinstance(one, wire.ReadExtent):
             for area in _areas(one):
@@ -126,6 +126,10 @@ class DiskChaos(Chaos):
             self.memory[area] = b"half read"
 
 
+def _key(one: wire.ReadExtent | wire.WriteExtent) -> bytes:
+    return one.key if isinstance(one, wire.WriteExtent) else one.extent.key
+
+
 def _areas(one: wire.ReadExtent | wire.WriteExtent) -> list[int]:
-    assert one.area_stride == align_page(one.extent.area_bytes)
-    return [one.offset + i * one.area_stride for i in range(one.extent.areas)]
+    shape = one.shape if isinstance(one, wire.WriteExtent) else one.extent.shape
+    return [one.offset + i * shape.stride for i in range(shape.areas)]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from blockyard.common.slot_table import PAGE, align_page
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.core import instructions
 from blockyard.worker.core.disk import wire
 from blockyard.worker.core.disk.settings import DirectorySettings, DiskSettings
+from blockyard.worker.disk.format.values import NO_SALT, Extent, Shape
 from support.worker_core import Node
 
 EXTENT = 2 * PAGE
@@ -34,19 +35,19 @@ class DiskNode(Node):
         **settings: Any,
     ) -> None:
         size = per_segment * EXTENT
-        each = tuple(DirectorySettings(f"disk{number}", segments * size, size) for number in range(directories))
+        each = tuple(DirectorySettings(f"disk{number}", segments, size) for number in range(directories))
         super().__init__(slots, disk=DiskSettings(each, **(_FREELY | (disk or {}))), **settings)
         self.devices = [Device(each[number]) for number in range(directories)]
         self.pending: dict[int, Pending] = {}
-        self.dropped: list[wire.DropExtent | wire.DropWorld] = []
+        self.dropped: list[Extent] = []
         for number in range(directories):
-            self.do(wire.DiskFound(number, [], [], [], last=True))
+            self.do(wire.DiskFound(number, [], [], last=True))
 
     def do(self, event: Any) -> list[instructions.Instruction]:
         out = super().do(event)
         for one in out:
-            if isinstance(one, wire.DropExtent | wire.DropWorld):
-                self.dropped.append(one)
+            if isinstance(one, wire.DropExtents):
+                self.dropped += one.extents
             elif isinstance(one, Pending):
                 assert one.op not in self.pending
                 self.pending[one.op] = one
@@ -64,11 +65,11 @@ class DiskNode(Node):
         one = self.pending.pop(op)
         match one:
             case wire.WriteExtent():
-                return self._append(op, one.directory, one.extent)
+                return self._append(op, one.directory, one.key, one.shape)
             case wire.MoveExtent():
-                return self._append(op, one.place.directory, one.extent)
+                return self._append(op, one.directory, one.extent.key, one.extent.shape)
             case wire.ReadExtent():
-                return wire.DiskRead(op, tuple(range(one.extent.areas)))
+                return wire.DiskRead(op, tuple(range(one.extent.shape.areas)))
             case wire.ReclaimSegment():
                 self.devices[one.directory].reclaim(one.segment)
                 return wire.DiskReclaimed(op)
@@ -87,18 +88,17 @@ class DiskNode(Node):
         while under_way := self.under_way(kinds):
             self.end(under_way[0].op)
 
-    def found(self, copies: list[tuple[bytes, bytes]], world: wire.DiskWorld, directory: int = 0) -> None:
-        """An earlier life left these (key, parent), in segments of their own making."""
+    def found(self, wanted: list[bytes], shape: Shape, directory: int = 0) -> None:
+        """An earlier life left these, in segments of their own making."""
         device = self.devices[directory]
-        extents = [wire.Extent(key, parent, world, 0, world.areas, PAGE) for key, parent in copies]
-        told = [wire.FoundCopy(one.key, one.parent, 0, 0, device.append(directory, one)) for one in extents]
-        self.do(wire.DiskFound(directory, [world], told, [], last=True))
+        extents = [device.append(key, shape) for key in wanted]
+        self.do(wire.DiskFound(directory, extents, list(device.segments), last=True))
 
-    def _append(self, op: int, directory: int, extent: wire.Extent) -> wire.DiskEvent:
+    def _append(self, op: int, directory: int, key: bytes, shape: Shape) -> wire.DiskEvent:
         device = self.devices[directory]
-        if not device.has_room(extent):
+        if not device.has_room(shape):
             return wire.DiskFailed(op, "full", "no segment is free")
-        return wire.DiskWritten(op, device.append(directory, extent))
+        return wire.DiskWritten(op, device.append(key, shape))
 
 
 class Device:
@@ -107,30 +107,28 @@ class Device:
     def __init__(self, settings: DirectorySettings) -> None:
         self.settings = settings
         self.segments: dict[int, int] = {}
-        self.files: dict[wire.Place, bytes] = {}
+        self.files: dict[tuple[int, int], bytes] = {}
         """The key whose bytes lie there."""
         self._last = 0
+        self._seq = 0
 
-    def has_room(self, extent: wire.Extent) -> bool:
-        return self._fits(extent) or len(self.segments) < self.settings.segments
+    def has_room(self, shape: Shape) -> bool:
+        return self._fits(shape) or len(self.segments) < self.settings.segments
 
-    def append(self, directory: int, extent: wire.Extent) -> wire.Place:
-        if not self._fits(extent):
+    def append(self, key: bytes, shape: Shape) -> Extent:
+        if not self._fits(shape):
             self._last += 1
             self.segments[self._last] = 0
-        place = wire.Place(directory, self._last, self.segments[self._last], _length(extent))
-        self.segments[self._last] += place.length
-        self.files[place] = extent.key
-        return place
+        self._seq += 1
+        extent = Extent(key, NO_SALT, shape, self._last, self.segments[self._last], self._seq)
+        self.segments[self._last] = extent.end
+        self.files[extent.segment, extent.offset] = key
+        return extent
 
     def reclaim(self, segment: int) -> None:
         del self.segments[segment]
-        self.files = {place: key for place, key in self.files.items() if place.segment != segment}
+        self.files = {place: key for place, key in self.files.items() if place[0] != segment}
 
-    def _fits(self, extent: wire.Extent) -> bool:
+    def _fits(self, shape: Shape) -> bool:
         end = self.segments.get(self._last)
-        return end is not None and end + _length(extent) <= self.settings.segment_bytes
-
-
-def _length(extent: wire.Extent) -> int:
-    return PAGE + extent.areas * align_page(extent.area_bytes)
+        return end is not None and end + shape.extent_bytes <= self.settings.segment_bytes

@@ -10,12 +10,13 @@ from blockyard.common.slot_table import PAGE, SlotState
 from blockyard.worker.core import events, instructions
 from blockyard.worker.core.disk import wire
 from blockyard.worker.core.disk.settings import DirectorySettings
+from blockyard.worker.disk.format.values import NO_SALT, Extent, Shape
 from support.disk_device import EXTENT, DiskNode
 from support.worker_core import Engine, answer, keys, run
 from support.worker_core_leader import Leader
 
 HIT, GONE, LATE, OFF = KeyState.HIT, KeyState.EVICTED_DISK, KeyState.DEADLINE, KeyState.DISABLED
-WORLD = wire.DiskWorld(b"f" * 32, "tiny", 1, ((0, 256, PAGE),))
+SHAPE = Shape(b"f" * 32, "tiny", 0, 256, 0, 1, 1, PAGE)
 
 
 def asks(engine: Engine, wanted: list[bytes], wait_ms: int = 500, seq: int = 1) -> list[instructions.Instruction]:
@@ -56,7 +57,7 @@ def test_a_chunk_is_written_once_its_checksum_stands() -> None:
     node.check()
     node.wait(0.1)
     (write,) = node.under_way(wire.WriteExtent)
-    assert write.extent == wire.Extent(keys(1)[0], b"", WORLD, 0, 1, PAGE)
+    assert (write.key, write.shape) == (keys(1)[0], SHAPE)
     assert write.slot == node.slot_of(keys(1)[0])
 
 
@@ -191,7 +192,7 @@ def test_a_bad_copy_is_dropped_for_good(reason: wire.Failure) -> None:
     asks(engine, keys(1))
     (read,) = node.under_way(wire.ReadExtent)
     assert states(node.fail(read.op, reason)) == [KeyState.CORRUPT]
-    assert node.dropped == [wire.DropExtent(read.place, keys(1)[0])]
+    assert node.dropped == [read.extent]
     assert node.count("disk_reads_failed_total", reason=reason) == 1
     assert node.states() == {SlotState.READY: 3}
 
@@ -211,7 +212,7 @@ def test_a_failed_write_is_tried_again() -> None:
     node.check()
     node.wait(0.1)
     node.fail(node.under_way(wire.WriteExtent)[0].op, "io")
-    assert [one.extent.key for one in node.under_way(wire.WriteExtent)] == keys(1)
+    assert [one.key for one in node.under_way(wire.WriteExtent)] == keys(1)
 
 
 def test_a_device_that_fails_again_and_again_is_left_alone_and_comes_back() -> None:
@@ -254,7 +255,7 @@ def test_a_write_that_hangs_costs_its_slot_alone() -> None:
     (write,) = node.under_way(wire.WriteExtent)
     assert engine.sees(keys(1, 2)) == [HIT, HIT]
     assert len(engine.store(keys(11, 12, 13))) == 3
-    assert node.slot_of(write.extent.key) == write.slot
+    assert node.slot_of(write.key) == write.slot
     node.end(write.op)
     assert node.core.disk.directories.all[0].breaker.state == "open"
 
@@ -302,7 +303,7 @@ def test_the_coldest_is_written_first() -> None:
     node.check()
     engine.sees(keys(1))
     node.wait(0.1)
-    assert node.under_way(wire.WriteExtent)[0].extent.key == keys(2)[0]
+    assert node.under_way(wire.WriteExtent)[0].key == keys(2)[0]
 
 
 def test_second_touch_admits_what_was_used_again() -> None:
@@ -312,7 +313,7 @@ def test_second_touch_admits_what_was_used_again() -> None:
     node.check()
     engine.sees(keys(1))
     node.wait(0.1)
-    assert [one.extent.key for one in node.under_way(wire.WriteExtent)] == keys(1)
+    assert [one.key for one in node.under_way(wire.WriteExtent)] == keys(1)
     node.settle()
     engine.store(keys(11, 12, 13, 14))
     assert engine.sees(keys(2)) == [KeyState.NOT_ADMITTED]
@@ -323,7 +324,7 @@ def test_a_purge_reaches_the_disk_and_what_is_on_its_way() -> None:
     asks(engine, keys(1))
     out = engine.says(attach.Forget("weights changed"))
     assert states(out) == [KeyState.NEVER_STORED]
-    assert node.dropped == [wire.DropWorld(0, b"f" * 32)]
+    assert sorted(one.key for one in node.dropped) == keys(1, 2, 3, 4, 101, 102, 103, 104)
     node.settle()
     assert node.states() == {}
     assert engine.sees(keys(1, 2)) == [KeyState.NEVER_STORED] * 2
@@ -339,7 +340,7 @@ def test_a_purge_during_a_write_drops_what_was_written() -> None:
     assert node.states() == {SlotState.DOOMED: 1}
     node.settle()
     assert node.states() == {}
-    assert [one.key for one in node.dropped if isinstance(one, wire.DropExtent)] == keys(1)
+    assert [one.key for one in node.dropped] == keys(1)
 
 
 def test_segments_make_room_one_by_one_and_never_pass_the_cap() -> None:
@@ -365,7 +366,7 @@ def test_a_segment_leaves_only_when_nobody_reads_it() -> None:
     assert not node.under_way(wire.ReclaimSegment)
     assert states(node.end(read.op)) == [HIT]
     (reclaim,) = node.under_way(wire.ReclaimSegment)
-    assert reclaim.segment == read.place.segment
+    assert reclaim.segment == read.extent.segment
 
 
 def test_what_was_read_back_moves_on() -> None:
@@ -400,23 +401,53 @@ def test_a_directory_without_room_is_tried_again_later() -> None:
     assert node.count("disk_writes_completed_total") == 1
 
 
-def test_copies_of_an_earlier_life_are_hits_before_their_engine_comes() -> None:
+def test_copies_of_an_earlier_life_are_known_before_their_engine_comes() -> None:
     node = DiskNode()
-    node.found([(keys(1)[0], b""), (keys(2)[0], keys(1)[0])], WORLD)
+    node.do(events.Incarnated(1))
+    leader = Leader(node)
+    leader.link()
+    node.found(keys(1, 2), SHAPE)
+    leader.tick()
+    assert leader.tiers == dict.fromkeys(keys(1, 2), cluster.TIER_DISK)
     engine = node.engine()
     asks(engine, keys(1, 2))
     node.settle(wire.ReadExtent)
     assert engine.sees(keys(1, 2)) == [HIT, HIT]
 
 
-def test_copies_of_other_sizes_take_room_and_are_never_hits() -> None:
+def test_a_world_of_which_one_group_was_found_gets_the_others_from_its_engine() -> None:
+    node = DiskNode(slots=8)
+    node.found(keys(1), SHAPE)
+    engine = node.engine(groups=[attach.GroupShape(0, 256, PAGE), attach.GroupShape(1, 128, PAGE)])
+    asks(engine, keys(1))
+    node.settle(wire.ReadExtent)
+    assert engine.sees(keys(1)) == [HIT]
+    assert engine.store(keys(2), group=1) == [0]
+
+
+@pytest.mark.parametrize("engine_first", [True, False])
+def test_copies_of_other_sizes_take_room_and_are_never_hits(engine_first: bool) -> None:
     node = DiskNode()
-    node.engine()
-    node.found([(keys(1)[0], b"")], wire.DiskWorld(b"f" * 32, "tiny", 1, ((0, 128, PAGE // 2),)))
+    other = SHAPE._replace(tokens=128, area_bytes=PAGE // 2)
+    if not engine_first:
+        node.found(keys(1), other)
+    engine = node.engine()
+    if engine_first:
+        node.found(keys(1), other)
     assert node.core.disk.directories.all[0].file_bytes == 4 * EXTENT
     assert list(node.core.disk.directories.copies()) == []
+    assert states(asks(engine, keys(1))) == [KeyState.NEVER_STORED]
+
+
+def test_the_younger_of_two_copies_counts() -> None:
+    node = DiskNode()
+    old, young = (Extent(keys(1)[0], NO_SALT, SHAPE, 1, offset, seq) for offset, seq in ((0, 4), (EXTENT, 9)))
+    node.do(wire.DiskFound(0, [old], [1], last=False))
+    node.do(wire.DiskFound(0, [young], [1], last=False))
+    node.do(wire.DiskFound(0, [old], [1], last=True))
+    assert [copy.extent for copy in node.core.disk.directories.copies()] == [young]
 
 
 def test_a_directory_too_small_is_refused_with_the_arithmetic() -> None:
-    with pytest.raises(ValueError, match="room for 2 segments of 100 bytes in 299, must have room for 3"):
-        DirectorySettings("d", 299, 100)
+    with pytest.raises(ValueError, match="d has room for 2 segments of 100 bytes, must have room for 3"):
+        DirectorySettings("d", 2, 100)

@@ -65,7 +65,8 @@ def rank_fault(hello: Hello, engine: Engine | None, world: World | None, setting
             "ranks",
             f"rank {hello.rank} says {hello.local_ranks} local ranks, the engine has {engine.local_ranks}",
         )
-    if world is not None and (world.areas, world.shapes) != (hello.local_ranks, shapes):
+    settled = world is not None and not world.provisional
+    if world is not None and settled and (world.areas, world.shapes) != (hello.local_ranks, shapes):
         return Refusal(
             "shape",
             f"(group, tokens per chunk, bytes per rank) is {shapes} for {hello.local_ranks} ranks; "

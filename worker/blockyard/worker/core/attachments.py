@@ -11,6 +11,7 @@ from blockyard.common.metrics.counters import Counters
 from blockyard.common.slot_table import table_bytes
 from blockyard.worker.core import admission
 from blockyard.worker.core.admission import Refusal
+from blockyard.worker.core.disk.tier import DiskTier
 from blockyard.worker.core.instructions import Accept, CloseSession, Instruction, Send, Unwatch
 from blockyard.worker.core.pinning import Pinning
 from blockyard.worker.core.reservations import Reservations
@@ -32,6 +33,7 @@ class Attachments:
         reservations: Reservations,
         transfers: Transfers,
         pinning: Pinning,
+        disk: DiskTier,
         fence: EpochFence,
         emit: Callable[[Instruction], None],
     ) -> None:
@@ -42,6 +44,7 @@ class Attachments:
         self._reservations = reservations
         self._transfers = transfers
         self._pinning = pinning
+        self._disk = disk
         self._fence = fence
         self._emit = emit
         self._draining = False
@@ -83,6 +86,7 @@ class Attachments:
                 limit = self._settings.max_worlds
                 self._refuse(session, Refusal("busy", f"{limit} fingerprints have chunks here, the limit"))
                 return
+            self._disk.disown(world)
             engine = Engine(hello.engine, hello.model, hello.local_ranks, world)
         self._admit(Session(session, "rank", hello.rank, engine), hello)
         self._admit_waiting(hello.engine)

@@ -65,7 +65,7 @@ def _disk(core: "WorkerCore") -> dict[str, float]:
         "disk_copies": sum(len(segment.copies) for one in directories for segment in one.segments.values()),
         "disk_live_bytes": sum(one.live_bytes for one in directories),
         "disk_file_bytes": sum(one.file_bytes for one in directories),
-        "disk_capacity_bytes": sum(one.settings.capacity for one in directories),
+        "disk_capacity_bytes": sum(one.settings.segments * one.settings.segment_bytes for one in directories),
         "disk_devices_left_alone": sum(not one.breaker.closed for one in directories),
         "disk_operations_hanging": sum(one.late for one in core.disk.operations.all.values()),
         "disk_spill_backlog": len(core.holdings.spills),

@@ -19,10 +19,10 @@ from blockyard.common.identity import Fingerprint, Key
 from blockyard.common.slot_table import align_page
 from blockyard.worker.core.policies.base import EvictionPolicy
 from blockyard.worker.core.settings import CoreSettings
+from blockyard.worker.disk.format.values import Shape
 
 if TYPE_CHECKING:
     from blockyard.worker.core.disk.directories import DiskCopy
-    from blockyard.worker.core.disk.wire import DiskWorld
 
 
 @dataclass(slots=True, eq=False)
@@ -48,8 +48,8 @@ class SizeClass:
     slot_bytes: int
     per_slab: int
     policy: EvictionPolicy
-    disk_world: "DiskWorld"
-    """What a copy on disk says of its world."""
+    shape: Shape
+    """What a copy on disk says of it."""
     on_disk: "dict[Key, DiskCopy]" = field(default_factory=dict)
     slabs: OrderedDict[int, Slab] = field(default_factory=OrderedDict)
     """Its slabs, the least recently used first."""

@@ -75,6 +75,7 @@ class WorkerCore:
             self.reservations,
             self.transfers,
             self.pinning,
+            self.disk,
             self.fence,
             self._emit,
         )

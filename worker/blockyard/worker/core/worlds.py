@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from blockyard.common.identity import Fingerprint
 from blockyard.common.messages.attach import GroupShape
-from blockyard.worker.core.disk.wire import DiskWorld
 from blockyard.worker.core.policies.base import EvictionPolicy
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.slots import SizeClass, slot_bytes
+from blockyard.worker.disk.format.values import Shape
 
 _LAST_INDEX = 65535
 
@@ -36,6 +36,10 @@ class World:
     shapes: Shapes
     classes: dict[int, SizeClass] = field(default_factory=dict)
     engines: int = 0
+    provisional: bool = False
+    """Known from copies on disk alone, perhaps not with all its groups."""
+    disowned: list[SizeClass] = field(default_factory=list)
+    """Classes of such copies that turned out to be of no use."""
 
 
 class WorldBook:
@@ -53,35 +57,69 @@ class WorldBook:
     def enter(self, fingerprint: Fingerprint, model: str, areas: int, shapes: Shapes) -> World | None:
         """The world of this fingerprint, made if need be; None when there are too many of them.
 
-        Precondition: if it exists, it has these areas and shapes.
+        Precondition: if engines have made it, it has these areas and shapes.
         """
         world = self.by_fingerprint.get(fingerprint)
         if world is not None:
+            if world.provisional:
+                world.model, world.areas, world.provisional = model, areas, False
+                self._set_shapes(world, shapes)
             return world
         if len(self.by_fingerprint) >= self._settings.max_worlds and not self._make_way():
             return None
-        world = World(self._free_index(), fingerprint, model, areas, shapes)
-        described = DiskWorld(fingerprint, model, areas, shapes)
-        for group, tokens, area_bytes in shapes:
-            size = slot_bytes(self._settings, area_bytes, areas)
-            per_slab = self._settings.slab_bytes // size
-            world.classes[group] = SizeClass(
-                fingerprint, world.index, group, tokens, areas, area_bytes, size, per_slab, self._policy(), described
-            )
+        world = self._add(fingerprint, model, areas)
+        self._set_shapes(world, shapes)
+        return world
+
+    def recovered(self, shape: Shape) -> SizeClass | None:
+        """The class that a copy on disk is of; None when it is of no use now: no place, or other sizes."""
+        world = self.by_fingerprint.get(shape.fingerprint)
+        if slot_bytes(self._settings, shape.area_bytes, shape.areas) > self._settings.slab_bytes:
+            return None
+        if world is None:
+            if len(self.by_fingerprint) >= self._settings.max_worlds and not self._make_way():
+                return None
+            world = self._add(shape.fingerprint, shape.model, shape.areas)
+            world.provisional = True
+        size_class = world.classes.get(shape.group)
+        if size_class is None and world.provisional and world.areas == shape.areas:
+            known = (shape.group, shape.tokens, shape.area_bytes)
+            self._set_shapes(world, tuple(sorted([*world.shapes, known])))
+            size_class = world.classes[shape.group]
+        return size_class if size_class is not None and size_class.shape == shape else None
+
+    def _add(self, fingerprint: Fingerprint, model: str, areas: int) -> World:
+        world = World(self._free_index(), fingerprint, model, areas, ())
         self.by_fingerprint[fingerprint] = world
         return world
 
-    def recovered(self, described: DiskWorld) -> World | None:
-        """The world that a copy on disk is of; None when it is of no use now: no place, or other sizes."""
-        world = self.by_fingerprint.get(described.fingerprint)
-        if world is not None:
-            return world if (world.areas, world.shapes) == (described.areas, described.shapes) else None
-        if any(
-            slot_bytes(self._settings, area, described.areas) > self._settings.slab_bytes
-            for *_, area in described.shapes
-        ):
-            return None
-        return self.enter(described.fingerprint, described.model, described.areas, described.shapes)
+    def _set_shapes(self, world: World, shapes: Shapes) -> None:
+        """The world has these groups from now on; classes that are not of them are disowned."""
+        world.shapes = shapes
+        before, world.classes = world.classes, {}
+        for group, tokens, area_bytes in shapes:
+            shape = Shape(world.fingerprint, world.model, group, tokens, 0, 1, world.areas, area_bytes)
+            there = before.get(group)
+            if there is not None and there.shape == shape:
+                world.classes[group] = before.pop(group)
+            else:
+                world.classes[group] = self._new_class(world, shape)
+        world.disowned += before.values()
+
+    def _new_class(self, world: World, shape: Shape) -> SizeClass:
+        size = slot_bytes(self._settings, shape.area_bytes, shape.areas)
+        return SizeClass(
+            fingerprint=world.fingerprint,
+            world=world.index,
+            group=shape.group,
+            tokens_per_chunk=shape.tokens,
+            areas=shape.areas,
+            area_bytes=shape.area_bytes,
+            slot_bytes=size,
+            per_slab=self._settings.slab_bytes // size,
+            policy=self._policy(),
+            shape=shape,
+        )
 
     def classes(self) -> list[SizeClass]:
         """Every size class of every world."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from blockyard.common.identity import Key
 from blockyard.worker.core.disk.breaker import Breaker
 from blockyard.worker.core.disk.settings import DirectorySettings
+from blockyard.worker.disk.format.values import Extent
 
 if TYPE_CHECKING:
     from blockyard.worker.core.slots import SizeClass
@@ -18,15 +19,24 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class DiskCopy:
-    """One chunk in one segment, `length` bytes from `offset`. `hits` counts the times it was read back."""
+    """One chunk in one segment. `hits` counts the times it was read back.
 
-    key: Key
+    `parent` is the chunk before it in the request that stored it, as far as this life of the worker knows.
+    """
+
+    extent: Extent
     parent: Key
     size_class: "SizeClass"
     segment: "Segment"
-    offset: int
-    length: int
     hits: int = 0
+
+    @property
+    def key(self) -> Key:
+        return self.extent.key
+
+    @property
+    def length(self) -> int:
+        return self.extent.shape.extent_bytes
 
 
 @dataclass(slots=True, eq=False)
@@ -37,8 +47,6 @@ class Segment:
     number: int
     copies: dict[Key, DiskCopy] = field(default_factory=dict)
     live_bytes: int = 0
-    filled: int = 0
-    """Where its last copy ends."""
     readers: int = 0
     used: int = 0
     leaving: bool = False
@@ -84,24 +92,19 @@ class Directories:
     def __init__(self, settings: tuple[DirectorySettings, ...]) -> None:
         self.all = [Directory(number, one) for number, one in enumerate(settings)]
 
-    def add(
-        self, place: tuple[int, int, int, int], key: Key, parent: Key, size_class: "SizeClass", step: int
-    ) -> DiskCopy:
-        """A copy lies at (directory, segment, offset, length). Precondition: its class has none of this key."""
-        number, segment_number, offset, length = place
-        directory = self.all[number]
-        segment = directory.segments.setdefault(segment_number, Segment(directory, segment_number))
-        copy = DiskCopy(key, parent, size_class, segment, offset, length)
-        segment.copies[key] = copy
-        segment.live_bytes += length
-        segment.filled = max(segment.filled, offset + length)
+    def add(self, directory: Directory, extent: Extent, parent: Key, size_class: "SizeClass", step: int) -> DiskCopy:
+        """A copy lies there. Precondition: its class has none of this key."""
+        segment = self.occupy(directory, extent.segment)
+        copy = DiskCopy(extent, parent, size_class, segment)
+        segment.copies[extent.key] = copy
+        segment.live_bytes += copy.length
         segment.used = step
-        size_class.on_disk[key] = copy
+        size_class.on_disk[extent.key] = copy
         return copy
 
-    def occupy(self, directory: Directory, number: int) -> None:
+    def occupy(self, directory: Directory, number: int) -> Segment:
         """There is a segment of this number, whatever is in it."""
-        directory.segments.setdefault(number, Segment(directory, number))
+        return directory.segments.setdefault(number, Segment(directory, number))
 
     def remove(self, copy: DiskCopy) -> None:
         """The copy is of no use any more; its bytes come back with its segment."""
@@ -109,10 +112,10 @@ class Directories:
         del segment.copies[copy.key], copy.size_class.on_disk[copy.key]
         segment.live_bytes -= copy.length
 
-    def move(self, copy: DiskCopy, place: tuple[int, int, int, int], step: int) -> DiskCopy:
+    def move(self, copy: DiskCopy, extent: Extent, step: int) -> DiskCopy:
         """The same chunk lies elsewhere now. Its hits are spent: it has to earn the next move anew."""
         self.remove(copy)
-        return self.add(place, copy.key, copy.parent, copy.size_class, step)
+        return self.add(copy.segment.directory, extent, copy.parent, copy.size_class, step)
 
     def forget(self, segment: Segment) -> None:
         """The segment's file is gone. Precondition: nothing reads it, and no copy is in it."""

@@ -22,19 +22,9 @@ def disk_books_balance(core: "WorkerCore") -> str:
             where = f"segment {number} of {directory.settings.name}"
             if segment.number != number or segment.live_bytes != live:
                 return f"{where} counts {segment.live_bytes} live bytes, has {live}"
-            if segment.filled > directory.settings.segment_bytes:
-                return f"{where} is filled to {segment.filled}, has {directory.settings.segment_bytes}"
-            ends = sorted((copy.offset, copy.offset + copy.length) for copy in segment.copies.values())
+            ends = sorted((copy.extent.offset, copy.extent.end) for copy in segment.copies.values())
             if any(before[1] > after[0] for before, after in pairwise(ends)):
                 return f"{where} has copies that overlap"
-    return ""
-
-
-def cap_and_floor(core: "WorkerCore") -> str:
-    """No directory has more files than fit under its cap."""
-    for directory in core.disk.directories.all:
-        if directory.file_bytes > directory.settings.capacity:
-            return f"{directory.settings.name} has {directory.file_bytes} bytes, may have {directory.settings.capacity}"
     return ""
 
 
@@ -87,7 +77,6 @@ def waits_in_order(core: "WorkerCore") -> str:
 
 DISK_CHECKS = {
     "disk-books-balance": disk_books_balance,
-    "cap-and-floor": cap_and_floor,
     "operations-in-order": operations_in_order,
     "spills-in-order": spills_in_order,
     "waits-in-order": waits_in_order,

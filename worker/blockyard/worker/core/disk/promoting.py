@@ -11,7 +11,7 @@ from blockyard.worker.core.chunks import Chunk, ChunkState
 from blockyard.worker.core.disk.directories import DiskCopy
 from blockyard.worker.core.disk.operations import Operations
 from blockyard.worker.core.disk.settings import DiskSettings
-from blockyard.worker.core.disk.wire import Place, ReadExtent, extent_of
+from blockyard.worker.core.disk.wire import ReadExtent
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.instructions import Instruction
 from blockyard.worker.core.slots import SizeClass
@@ -80,12 +80,11 @@ class Promoting:
         self._emit(
             ReadExtent(
                 operation.number,
-                Place(directory.number, copy.segment.number, copy.offset, copy.length),
-                extent_of(copy.key, copy.parent, size_class),
+                directory.number,
+                copy.extent,
                 chunk.slot,
                 chunk.generation,
                 chunk.offset,
-                size_class.area_stride,
             )
         )
         return operation.number

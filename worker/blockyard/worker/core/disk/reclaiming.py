@@ -12,7 +12,7 @@ from blockyard.common.metrics.counters import Counters
 from blockyard.worker.core.disk.directories import Directories, Directory, DiskCopy, Segment
 from blockyard.worker.core.disk.operations import Operations
 from blockyard.worker.core.disk.settings import DiskSettings
-from blockyard.worker.core.disk.wire import MoveExtent, Place, ReclaimSegment, extent_of
+from blockyard.worker.core.disk.wire import MoveExtent, ReclaimSegment
 from blockyard.worker.core.instructions import Instruction
 
 
@@ -64,8 +64,7 @@ class Reclaiming:
                 continue
             budget -= copy.length
             operation = self._operations.start("forward", segment.directory, now, copy=copy)
-            place = Place(segment.directory.number, segment.number, copy.offset, copy.length)
-            self._emit(MoveExtent(operation.number, place, extent_of(copy.key, copy.parent, copy.size_class)))
+            self._emit(MoveExtent(operation.number, segment.directory.number, copy.extent))
 
     def _give_back(self, segment: Segment, now: float) -> None:
         """Once nothing reads it any more, and once only."""

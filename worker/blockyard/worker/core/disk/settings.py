@@ -11,22 +11,18 @@ Admission = Literal["always", "second-touch"]
 
 
 class DirectorySettings(msgspec.Struct, frozen=True):
-    """One directory. Sizes in bytes; its files together are never larger than `capacity`."""
+    """One directory: for people its name, and how many segments fit under its cap, each of `segment_bytes`."""
 
     name: str
-    capacity: int
+    segments: int
     segment_bytes: int
 
     def __post_init__(self) -> None:
         if self.segments < SMALLEST_DIRECTORY:
             raise ValueError(
-                f"directory {self.name} has room for {self.segments} segments of {self.segment_bytes} bytes "
-                f"in {self.capacity}, must have room for {SMALLEST_DIRECTORY}"
+                f"directory {self.name} has room for {self.segments} segments of {self.segment_bytes} bytes, "
+                f"must have room for {SMALLEST_DIRECTORY}"
             )
-
-    @property
-    def segments(self) -> int:
-        return self.capacity // self.segment_bytes
 
 
 class DiskSettings(msgspec.Struct, frozen=True):

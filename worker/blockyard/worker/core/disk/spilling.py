@@ -12,7 +12,7 @@ from blockyard.worker.core.disk.directories import Directories, Directory
 from blockyard.worker.core.disk.operations import Operation, Operations
 from blockyard.worker.core.disk.queue import SpillQueue
 from blockyard.worker.core.disk.settings import DiskSettings
-from blockyard.worker.core.disk.wire import WriteExtent, extent_of
+from blockyard.worker.core.disk.wire import WriteExtent
 from blockyard.worker.core.instructions import Instruction
 
 _BURST_SECONDS = 1.0
@@ -75,11 +75,11 @@ class Spilling:
             WriteExtent(
                 operation.number,
                 directory.number,
-                extent_of(chunk.key, chunk.parent, size_class),
+                chunk.key,
+                size_class.shape,
                 chunk.slot,
                 chunk.generation,
                 chunk.offset,
-                size_class.area_stride,
             )
         )
 
@@ -90,7 +90,7 @@ class Spilling:
             for one in self._directories.all
             if one.recovered and one.breaker.closed and now >= one.full_until and one.writes < self._settings.max_writes
         ]
-        return min(usable, key=lambda one: (one.writes, one.live_bytes / one.settings.capacity), default=None)
+        return min(usable, key=lambda one: (one.writes, len(one.segments) / one.settings.segments), default=None)
 
     def _earn(self, now: float) -> None:
         most = self._settings.write_rate * _BURST_SECONDS

@@ -19,9 +19,11 @@ from blockyard.worker.core.disk.settings import DiskSettings
 from blockyard.worker.core.disk.spilling import Spilling
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.instructions import Instruction
-from blockyard.worker.core.worlds import WorldBook
+from blockyard.worker.core.slots import SizeClass
+from blockyard.worker.core.worlds import World, WorldBook
+from blockyard.worker.disk.format.values import Extent
 
-_OUTCOME: dict[wire.Failure, str] = {"full": "full", "io": "io", "corrupt": "corrupt", "gone": "gone", "busy": "busy"}
+_NO_PARENT = b""
 
 
 class DiskTier:
@@ -87,13 +89,13 @@ class DiskTier:
         world = self._worlds.get(fingerprint)
         if world is None:
             return
-        dropped: set[int] = set()
+        dropped: dict[int, list[Extent]] = {}
         for size_class in world.classes.values():
             for copy in list(size_class.on_disk.values()):
-                dropped.add(copy.segment.directory.number)
+                dropped.setdefault(copy.segment.directory.number, []).append(copy.extent)
                 self._remove(copy)
-        for number in sorted(dropped):
-            self._emit(wire.DropWorld(number, world.fingerprint))
+        for number, extents in dropped.items():
+            self._emit(wire.DropExtents(number, extents))
 
     # -- completions ---------------------------------------------------------------------------------------
 
@@ -104,9 +106,9 @@ class DiskTier:
             return
         operation.directory.breaker.succeeded()
         if operation.kind == "forward":
-            self._moved(operation, event.place)
+            self._moved(operation, event.extent)
         else:
-            self._spilt(operation, event.place)
+            self._spilt(operation, event.extent)
         self.pump(now)
 
     def read(self, now: float, event: wire.DiskRead) -> None:
@@ -135,9 +137,9 @@ class DiskTier:
         if event.reason in ("io", "full"):
             self._device_failed(operation.directory, now, event.reason)
         if operation.kind == "write":
-            self._write_failed(operation, _OUTCOME[event.reason])
+            self._write_failed(operation, event.reason)
         elif operation.kind == "read":
-            self._read_failed(operation, _OUTCOME[event.reason])
+            self._read_failed(operation, event.reason)
         elif operation.kind == "forward" and operation.copy is not None:
             self._give_up(operation.copy)
         elif operation.kind == "probe":
@@ -163,39 +165,51 @@ class DiskTier:
             self.pump(now)
 
     def found(self, now: float, event: wire.DiskFound) -> None:
-        """What an earlier life has left. Of two copies of a chunk the first that is told stands."""
-        worlds = [self._worlds.recovered(one) for one in event.worlds]
+        """What an earlier life has left. Of two copies of a chunk the younger stands, or the one told first."""
         directory = self.directories.all[event.directory]
-        for found in event.copies:
-            world = worlds[found.world]
-            size_class = None if world is None else world.classes.get(found.group)
-            place = found.place
-            if size_class is None or found.key in size_class.on_disk:
-                self.directories.occupy(directory, place.segment)
-                continue
-            self.directories.add(_where(place), found.key, found.parent, size_class, self._holdings.step)
-            self._holdings.tell(found.key, size_class)
-        for segment in event.empty:
-            self.directories.occupy(directory, segment)
+        for number in event.segments:
+            self.directories.occupy(directory, number)
+        for extent in event.extents:
+            size_class = self._worlds.recovered(extent.shape)
+            if size_class is not None and self._is_better(directory, extent, size_class):
+                self.directories.add(directory, extent, _NO_PARENT, size_class, self._holdings.step)
+                self._holdings.tell(extent.key, size_class)
         if event.last:
             directory.recovered = True
             self.pump(now)
 
+    def disown(self, world: World) -> None:
+        """Copies whose sizes are not those of the engine that has come are of no use to anyone."""
+        for size_class in world.disowned:
+            for copy in list(size_class.on_disk.values()):
+                self._remove(copy)
+        world.disowned.clear()
+
+    def _is_better(self, directory: Directory, extent: Extent, size_class: SizeClass) -> bool:
+        """Whether a found copy counts; an older one that it replaces is forgotten."""
+        other = size_class.on_disk.get(extent.key)
+        if other is None:
+            return True
+        if other.segment.directory is not directory or other.extent.seq > extent.seq:
+            return False
+        self.directories.remove(other)
+        return True
+
     # -- what they mean --------------------------------------------------------------------------------------
 
-    def _spilt(self, operation: Operation, place: wire.Place) -> None:
+    def _spilt(self, operation: Operation, extent: Extent) -> None:
         chunk = operation.chunk
         assert chunk is not None
         self.spilling.ended(operation)
         self._counters.add("blockyard_worker_disk_writes_completed_total")
-        self._counters.add("blockyard_worker_disk_written_bytes_total", place.length)
+        self._counters.add("blockyard_worker_disk_written_bytes_total", extent.shape.extent_bytes)
         if chunk.state is not ChunkState.READY or chunk.key in chunk.size_class.on_disk:
             # It was dropped for a reason meanwhile, and so is its copy.
-            self.directories.occupy(operation.directory, place.segment)
-            self._emit(wire.DropExtent(place, chunk.key))
+            self.directories.occupy(operation.directory, extent.segment)
+            self._emit(wire.DropExtents(operation.directory.number, [extent]))
             self._holdings.use_ended(chunk)
             return
-        self.directories.add(_where(place), chunk.key, chunk.parent, chunk.size_class, self._holdings.step)
+        self.directories.add(operation.directory, extent, chunk.parent, chunk.size_class, self._holdings.step)
         self._holdings.tell(chunk.key, chunk.size_class)
 
     def _write_failed(self, operation: Operation, outcome: str) -> None:
@@ -220,15 +234,15 @@ class DiskTier:
         else:
             self.abandon(chunk)
 
-    def _moved(self, operation: Operation, place: wire.Place) -> None:
+    def _moved(self, operation: Operation, extent: Extent) -> None:
         copy = operation.copy
         assert copy is not None
-        self._counters.add("blockyard_worker_disk_moved_bytes_total", place.length)
+        self._counters.add("blockyard_worker_disk_moved_bytes_total", extent.shape.extent_bytes)
         if copy.size_class.on_disk.get(copy.key) is copy:
-            self.directories.move(copy, _where(place), self._holdings.step)
+            self.directories.move(copy, extent, self._holdings.step)
         else:
-            self.directories.occupy(operation.directory, place.segment)
-            self._emit(wire.DropExtent(place, copy.key))
+            self.directories.occupy(operation.directory, extent.segment)
+            self._emit(wire.DropExtents(operation.directory.number, [extent]))
 
     def _device_failed(self, directory: Directory, now: float, reason: str) -> None:
         if reason == "full":
@@ -259,9 +273,8 @@ class DiskTier:
     def _drop(self, copy: DiskCopy) -> None:
         """It is of no use, and must not come back with the next start."""
         if copy.size_class.on_disk.get(copy.key) is copy:
-            place = wire.Place(copy.segment.directory.number, copy.segment.number, copy.offset, copy.length)
             self._remove(copy)
-            self._emit(wire.DropExtent(place, copy.key))
+            self._emit(wire.DropExtents(copy.segment.directory.number, [copy.extent]))
 
     def _remove(self, copy: DiskCopy) -> None:
         self.directories.remove(copy)
@@ -269,7 +282,3 @@ class DiskTier:
         chunk = self._holdings.index.get(copy.key)
         if chunk is not None and chunk.checked and chunk.size_class is copy.size_class:
             self._holdings.spills.consider(chunk)
-
-
-def _where(place: wire.Place) -> tuple[int, int, int, int]:
-    return place.directory, place.segment, place.offset, place.length

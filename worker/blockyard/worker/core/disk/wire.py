@@ -3,102 +3,62 @@
 Every instruction with an `op` is answered by exactly one event with that number, however late.
 """
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
-if TYPE_CHECKING:
-    from blockyard.worker.core.slots import SizeClass
+from blockyard.worker.disk.format.values import Extent, Shape
 
 Failure = Literal["full", "io", "corrupt", "gone", "busy"]
 """No room in the directory; the device failed; wrong bytes; not there (any more); the shell has too much to do."""
-
-Shapes = tuple[tuple[int, int, int], ...]
 
 
 class _Struct(msgspec.Struct, frozen=True):
     pass
 
 
-class DiskWorld(_Struct):
-    """A fingerprint's geometry, as it has to be known when its engines are not there. See worlds.World."""
-
-    fingerprint: bytes
-    model: str
-    areas: int
-    shapes: Shapes
-
-
-class Extent(_Struct):
-    """What a copy is of: all that a reader must find in it, and that makes it useful after a restart."""
-
-    key: bytes
-    parent: bytes
-    world: DiskWorld
-    group: int
-    areas: int
-    area_bytes: int
-
-
-class Place(_Struct):
-    """Where a copy lies: `length` bytes from `offset` of a segment of a directory."""
-
-    directory: int
-    segment: int
-    offset: int
-    length: int
-
-
 # -- instructions ---------------------------------------------------------------------------------------
 
 
 class WriteExtent(_Struct):
-    """Append a slot's areas with the checksums that stand in the slot table. -> DiskWritten | DiskFailed
+    """Append a slot's areas, with the checksums that stand in the slot table. -> DiskWritten | DiskFailed
 
-    Area i is `extent.area_bytes` at `offset + i * area_stride` of the pool.
+    Area i is `shape.area_bytes` at `offset + i * shape.stride` of the pool.
     """
 
     op: int
     directory: int
-    extent: Extent
+    key: bytes
+    shape: Shape
     slot: int
     generation: int
     offset: int
-    area_stride: int
 
 
 class ReadExtent(_Struct):
     """Read a copy into a slot, and verify all of it. -> DiskRead | DiskFailed"""
 
     op: int
-    place: Place
+    directory: int
     extent: Extent
     slot: int
     generation: int
     offset: int
-    area_stride: int
 
 
 class MoveExtent(_Struct):
     """Read a copy, verify it, and append it to the newest segment. -> DiskWritten | DiskFailed"""
 
     op: int
-    place: Place
+    directory: int
     extent: Extent
 
 
-class DropExtent(_Struct):
-    """The copy must not be found at the next start. No answer."""
-
-    place: Place
-    key: bytes
-
-
-class DropWorld(_Struct):
-    """No copy of this world that was written so far must be found at the next start. No answer."""
+class DropExtents(_Struct):
+    """These copies must not be found at the next start. No answer."""
 
     directory: int
-    fingerprint: bytes
+    extents: list[Extent]
 
 
 class ReclaimSegment(_Struct):
@@ -116,16 +76,16 @@ class ProbeDirectory(_Struct):
     directory: int
 
 
-DiskInstruction = WriteExtent | ReadExtent | MoveExtent | DropExtent | DropWorld | ReclaimSegment | ProbeDirectory
+DiskInstruction = WriteExtent | ReadExtent | MoveExtent | DropExtents | ReclaimSegment | ProbeDirectory
 
 # -- events ---------------------------------------------------------------------------------------------
 
 
 class DiskWritten(_Struct):
-    """The copy lies there. It is durable as far as the shell syncs."""
+    """The copy lies there, and a kill cannot lose it."""
 
     op: int
-    place: Place
+    extent: Extent
 
 
 class DiskRead(_Struct):
@@ -155,31 +115,16 @@ class DiskProbed(_Struct):
     op: int
 
 
-class FoundCopy(_Struct):
-    """A copy found at the start; `world` counts in DiskFound.worlds."""
-
-    key: bytes
-    parent: bytes
-    world: int
-    group: int
-    place: Place
-
-
 class DiskFound(_Struct):
-    """Some of what a directory holds at the start, oldest first; `last` with the last of it.
+    """Some of what a directory holds at the start; `last` with the last of it.
 
-    `empty` are segments in which nothing of use was found: they take room all the same.
+    `segments` are all that the extents lie in, and those in which nothing of use was found: they take room too.
     """
 
     directory: int
-    worlds: list[DiskWorld]
-    copies: list[FoundCopy]
-    empty: list[int]
+    extents: list[Extent]
+    segments: list[int]
     last: bool
 
 
 DiskEvent = DiskWritten | DiskRead | DiskFailed | DiskReclaimed | DiskProbed | DiskFound
-
-
-def extent_of(key: bytes, parent: bytes, size_class: "SizeClass") -> Extent:
-    return Extent(key, parent, size_class.disk_world, size_class.group, size_class.areas, size_class.area_bytes)
