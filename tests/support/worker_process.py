@@ -128,6 +128,13 @@ class WorkerProcess(ChildProcess):
             raise KeyError(f"{full}{labels}")
         return sum(found)
 
+    def counted(self, name: str, **labels: str) -> float:
+        """The same of a counter, which is 0 as long as there is no series."""
+        try:
+            return self.metric(name, **labels)
+        except KeyError:
+            return 0.0
+
     def wait_metric(self, name: str, value: float, **labels: str) -> None:
         """Wait until a metric has this value, or fail saying which one it has."""
         deadline = time.monotonic() + _STOP_SECONDS
