@@ -55,8 +55,8 @@ class WorkerProcess(ChildProcess):
         self._prefix = prefix
         self._program = program
         self._folder = Path(tempfile.mkdtemp(prefix="blockyard-worker-"))
-        self.socket = self._folder / "worker.sock"
-        self._settings = _DEFAULTS | {"socket": str(self.socket)} | settings
+        self._settings = _DEFAULTS | {"socket": str(self._folder / "worker.sock")} | settings
+        self.socket = Path(self._settings["socket"])
         self._log_from = 0
 
     @property
