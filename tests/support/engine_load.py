@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from blockyard.common.messages.states import CopyState, KeyState
 from blockyard.engine.jobs import CopyResult
+from blockyard.engine.scheduler_client import Grant
 from support.closing import Closing
 from support.engine_side import EngineSide, key_of, states
 
@@ -30,7 +31,8 @@ class EngineLoad(Closing):
 
     def __init__(self, socket: Path, number: int) -> None:
         self.turns = 0
-        self._engine = EngineSide(socket)
+        self._engine = _CountedEngine(socket)
+        self._detachments: list[dict[str, int]] = []
         self._next = number * 1_000_000
         self._faults: list[str] = []
         self._ended = threading.Event()
@@ -39,6 +41,7 @@ class EngineLoad(Closing):
 
     def __enter__(self) -> EngineLoad:
         self._engine.__enter__().wait_attached()
+        self._detachments = self._engine.detachments()
         self._thread.start()
         return self
 
@@ -56,6 +59,15 @@ class EngineLoad(Closing):
             time.sleep(0.02)
         assert not self._faults, self._faults
 
+    @property
+    def lookups(self) -> int:
+        """Lookups asked for so far."""
+        return self._engine.asked
+
+    def check_never_detached(self) -> None:
+        """Neither of its two sessions has ended since it began."""
+        assert self._engine.detachments() == self._detachments
+
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Between two turns, with nothing under way."""
@@ -71,6 +83,8 @@ class EngineLoad(Closing):
             while not self._ended.wait(_REST_S):
                 with self._turning:
                     self._turn()
+                    # As a scheduler does at the end of its step: what it has counted goes to the worker.
+                    self._engine.scheduler.flush()
                 self.turns += 1
         except Exception as error:  # told by `check`
             self._faults.append(f"turn {self.turns}: {type(error).__name__}: {error}")
@@ -98,6 +112,20 @@ class EngineLoad(Closing):
         _all_copied(result, len(keys))
         for index, key in enumerate(keys, first):
             assert self._engine.holds(index, key), f"wrong bytes under {key.hex()}"
+
+
+class _CountedEngine(EngineSide):
+    """Counts what it asks and how often it lost its worker."""
+
+    asked = 0
+
+    def ask(self, keys: Sequence[bytes]) -> Grant:
+        self.asked += 1
+        return super().ask(keys)
+
+    def detachments(self) -> list[dict[str, int]]:
+        """Of scheduler and rank, by reason."""
+        return [dict(side.detachments) for side in (self.scheduler, self.rank)]
 
 
 def _all_copied(result: CopyResult, count: int) -> None:

@@ -33,10 +33,16 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class LeaderProcess(ChildProcess):
-    """`with LeaderProcess(etcd.endpoint, "a") as leader:` gives a leader that serves HTTP at `leader.http`."""
+    """`with LeaderProcess(etcd.endpoint, "a") as leader:` gives a leader that serves HTTP at `leader.http`.
 
-    def __init__(self, etcd: str, node: str, *, cluster: str = "test", ttl: str = "2s", **flags: str) -> None:
+    `program` is run before the leader's own code.
+    """
+
+    def __init__(
+        self, etcd: str, node: str, *, cluster: str = "test", ttl: str = "2s", program: str = "", **flags: str
+    ) -> None:
         super().__init__()
+        self._program = f"{program}\n{_PROGRAM}"
         self._flags = {
             "etcd": etcd,
             "cluster": cluster,
@@ -57,7 +63,7 @@ class LeaderProcess(ChildProcess):
         """Start, again after a kill, and wait until it listens."""
         said = len(self.log())
         words = [word for pair in self._flags.items() for word in pair]
-        self.launch([sys.executable, "-c", _PROGRAM, *words], self._log)
+        self.launch([sys.executable, "-c", self._program, *words], self._log)
         found = wait_for(lambda: self._listening(said), _START_TIMEOUT_S, "the leader listens", self.log)
         self.link, self.http = found[1], found[2]
 

@@ -5,6 +5,7 @@ Owns the parts but etcd, who of the leaders leads, and what must hold for the cl
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -74,6 +75,8 @@ class LiveCluster(Closing):
             for load in self._loads:
                 stack.enter_context(load.paused())
             wait_index_is(leader, self.workers)
+            for load, worker in zip(self._loads, self.workers.values(), strict=True):
+                _check_unnoticed(load, worker)
 
     def take_over(self, old: LeaderProcess) -> tuple[LeaderProcess, str]:
         """Wait until another than `old`, just lost, leads with the right index; which, and how long it took."""
@@ -98,6 +101,24 @@ def epoch(leader: LeaderProcess) -> int:
     """The term in which it leads; 0 while it does not."""
     status, content = leader.get("/v1/workers")
     return int(content["epoch"]) if status == 200 else 0
+
+
+def _check_unnoticed(load: EngineLoad, worker: WorkerProcess) -> None:
+    """By the books of both sides: the engine's every lookup was answered, every copy ended well, no session ended."""
+    load.check_never_detached()
+    assert worker.metric("acquire_requests_total") == load.lookups
+    wait_for(lambda: _answers(worker) == load.lookups, PATIENCE_S, "each answer came to the engine, which says so")
+    for count in ("fills_refused_total", "fills_dropped_total", "loads_refused_total", "loads_failed_total"):
+        assert not worker.counted(count), count
+    for role in ("rank", "scheduler"):
+        assert worker.metric("sessions", role=role, state="live") == 1
+        assert worker.metric("sessions", role=role, state="lost") == 0
+
+
+def _answers(worker: WorkerProcess) -> float:
+    """Lookups whose answer has come to the engine, as the engine has told its worker."""
+    found = re.findall(r"^blockyard_engine_acquire_seconds_count\{.*\} (\S+)$", worker.get("/metrics")[1], re.MULTILINE)
+    return sum(map(float, found))
 
 
 def _whole(leader: LeaderProcess) -> bool:

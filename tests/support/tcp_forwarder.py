@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+from collections.abc import Coroutine
 
+from support.closing import Closing
 from support.etcd_server import unused_port
+
+_PATIENCE_S = 20.0
 
 
 class Forwarder:
@@ -79,3 +84,35 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, f
         writer.write(data)
         await writer.drain()
     writer.close()
+
+
+class Way(Closing):
+    """`with Way("127.0.0.1:1234") as way:` is a forwarder for tests that have no loop; it is open or cut."""
+
+    def __init__(self, target: str) -> None:
+        self._forwarder = Forwarder(target)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="forwarder", daemon=True)
+        self._thread.start()
+        self.open()
+
+    @property
+    def endpoint(self) -> str:
+        return self._forwarder.endpoint
+
+    def open(self) -> None:
+        """Let connections through."""
+        self._run(self._forwarder.open())
+
+    def cut(self) -> None:
+        """Drop all connections and refuse new ones."""
+        self._run(self._forwarder.cut())
+
+    def close(self) -> None:
+        self.cut()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_PATIENCE_S)
+        self._loop.close()
+
+    def _run(self, work: Coroutine[None, None, None]) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_S)

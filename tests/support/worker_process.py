@@ -55,8 +55,8 @@ class WorkerProcess(ChildProcess):
         self._prefix = prefix
         self._program = program
         self._folder = Path(tempfile.mkdtemp(prefix="blockyard-worker-"))
-        self.socket = self._folder / "worker.sock"
-        self._settings = _DEFAULTS | {"socket": str(self.socket)} | settings
+        self._settings = _DEFAULTS | {"socket": str(self._folder / "worker.sock")} | settings
+        self.socket = Path(self._settings["socket"])
         self._log_from = 0
 
     @property
@@ -127,6 +127,13 @@ class WorkerProcess(ChildProcess):
         if not found:
             raise KeyError(f"{full}{labels}")
         return sum(found)
+
+    def counted(self, name: str, **labels: str) -> float:
+        """The same of a counter, which is 0 as long as there is no series."""
+        try:
+            return self.metric(name, **labels)
+        except KeyError:
+            return 0.0
 
     def wait_metric(self, name: str, value: float, **labels: str) -> None:
         """Wait until a metric has this value, or fail saying which one it has."""

@@ -91,6 +91,29 @@ def test_a_wrong_setting_is_one_line_and_exit_code_2(args: list[str], variables:
     assert result.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["wroker"], "No such command 'wroker'. Did you mean 'worker'?; see blockyard --help"),
+        (["worker", "--host-pol", "1GiB"], "No such option: --host-pol (Possible options: --host-pool); see"),
+        (["worker", "--host-pool"], "Option '--host-pool' requires an argument; see blockyard"),
+        (["worker", "--prefault=maybe"], "Option '--prefault' does not take a value; see blockyard"),
+        (["leader", "extra"], "Got unexpected extra argument(s) (extra); see blockyard leader --help"),
+        (["config", "explain", "nobody"], "Invalid value for 'role': "),
+    ],
+)
+def test_a_wrong_use_of_the_command_is_one_line_and_exit_code_2(args: list[str], told: str) -> None:
+    result = blockyard(*args)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"blockyard: {told}")
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_arguments_the_help_is_shown() -> None:
+    result = blockyard()
+    assert "demo-light" in result.stdout + result.stderr
+
+
 def test_explain_shows_value_and_source(tmp_path: Path) -> None:
     file = tmp_path / "b.toml"
     file.write_text('[common]\ncluster = "blue"\n[worker]\nmetrics_listen = "[::1]:9000"\n')

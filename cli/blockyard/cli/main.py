@@ -20,6 +20,9 @@ from blockyard.common.errors import BlockyardError, ConfigError
 FAILED = 1
 WRONG_SETTING = 2
 
+# typer has no name of its own for the class of all wrong uses of a command line.
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]
+
 _HELP = {"help_option_names": ["-h", "--help"]}
 _PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
@@ -88,12 +91,25 @@ def _common(
 
 
 def main() -> None:
-    """Entry point of the `blockyard` script."""
+    """Entry point of the `blockyard` script. Whatever is wrong is one line."""
     try:
-        app()
+        # Without arguments the help is the answer; typer's own mode prints it.
+        code = app(prog_name="blockyard", standalone_mode=len(sys.argv) == 1)
     except BlockyardError as error:
         typer.echo(f"blockyard: {error}", err=True)
-        sys.exit(WRONG_SETTING if isinstance(error, ConfigError) else FAILED)
+        code = WRONG_SETTING if isinstance(error, ConfigError) else FAILED
+    except _UsageError as error:
+        _tell(error)
+        code = WRONG_SETTING
+    sys.exit(code or 0)
+
+
+def _tell(error: Any) -> None:
+    """A wrong use of the command line in one line; an error without words has shown the help already."""
+    said = " ".join(error.format_message().split()).removesuffix(".")
+    command = error.ctx.command_path if error.ctx else "blockyard"
+    if said:
+        typer.echo(f"blockyard: {said}; see {command} --help", err=True)
 
 
 def _call(module: str, argument: object) -> Any:

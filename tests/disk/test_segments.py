@@ -1,0 +1,377 @@
+"""The segment store on real files: what was put is read, verified; what anything damaged is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from blockyard.worker.disk.buffers import aligned
+from blockyard.worker.disk.errors import ExtentTooLarge, NoRoom, SegmentGone
+from blockyard.worker.disk.format.errors import Damage, Damaged
+from blockyard.worker.disk.format.names import log_name, segment_name
+from blockyard.worker.disk.format.values import NO_SALT, PAGE, Extent
+from blockyard.worker.disk.ownership import DirectoryOwned, Ownership
+from blockyard.worker.disk.real import RealDirectory
+from blockyard.worker.disk.segments import SegmentStore
+from blockyard.worker.disk.settings import StoreSettings
+from support.disk_bench import SHAPES, SMALL, allocated, open_store, outcome, put
+from support.disk_faults import READS, WRITES, Fault, FaultyDirectory, Kind
+from support.disk_samples import checksums, digest, empty_areas, payload, shape
+
+A, B, _ = SHAPES
+FULL = shape(areas=2, area_bytes=2 * PAGE)
+"""Without padding: every byte counts."""
+WIDE = SMALL._replace(cap_bytes=2 << 20, segment_bytes=128 * PAGE)
+"""So wide that no test that uses it needs a second segment."""
+
+
+def du(path: Path) -> int:
+    return int(
+        subprocess.run(["du", "-s", "-B1", str(path)], capture_output=True, check=True, timeout=20).stdout.split()[0]
+    )
+
+
+def fill(store: SegmentStore, count: int, start: int = 0) -> list[Extent]:
+    return [put(store, start + number, SHAPES[number % 3]) for number in range(count)]
+
+
+# Reading and writing.
+
+
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "buffered"])
+def test_what_was_put_is_read(real: RealDirectory, direct: bool) -> None:
+    if direct and not real.direct:
+        pytest.skip("no direct access here")
+    store, started = open_store(RealDirectory(real.path, direct=direct))
+    assert started == ([], [], [])
+    extents = fill(store, 30)
+    assert [outcome(store, extent) for extent in extents] == ["right"] * 30
+    assert len({extent.segment for extent in extents}) > 1
+    assert [extent.seq for extent in extents] == sorted({extent.seq for extent in extents})
+    for extent in extents:
+        assert extent.offset % PAGE == 0
+
+
+def test_buffers_of_another_size_are_refused(real: RealDirectory) -> None:
+    store, _ = open_store(real)
+    extent = put(store, 1, B)
+    for areas in ([aligned(PAGE)] * 2, [aligned(B.stride)], [aligned(B.stride)] * 3):
+        with pytest.raises(ValueError, match="must be 2 of 8192"):
+            store.read(extent, areas)
+        with pytest.raises(ValueError, match="must be 2 of 8192"):
+            store.append(extent.key, NO_SALT, B, (1, 2), areas)
+
+
+def test_an_extent_that_fits_no_segment_is_refused(real: RealDirectory) -> None:
+    store, _ = open_store(real)
+    large = shape(areas=1, area_bytes=SMALL.segment_bytes)
+    with pytest.raises(ExtentTooLarge, match="does not fit a segment"):
+        store.append(digest("k"), NO_SALT, large, (1,), [aligned(large.stride)])
+
+
+def test_only_what_was_looked_for_is_read(real: RealDirectory) -> None:
+    store, _ = open_store(real)
+    first, second = put(store, 1, A), put(store, 2, A)
+    others = [
+        first._replace(key=second.key),
+        first._replace(shape=A._replace(fingerprint=digest("other world"))),
+        first._replace(shape=A._replace(part=1, parts=2)),
+        first._replace(salt_tag=b"of other"),
+        first._replace(seq=second.seq),
+    ]
+    for other in others:
+        with pytest.raises(Damaged) as raised:
+            store.read(other, empty_areas(other.shape))
+        assert raised.value.damage is Damage.IDENTITY
+    assert outcome(store, first._replace(offset=second.offset)) == "Damaged"
+    assert outcome(store, first._replace(offset=first.offset + PAGE)) == "Damaged"
+    assert outcome(store, first._replace(segment=99)) == "gone"
+
+
+def test_bytes_that_do_not_match_their_checksums_are_never_read(real: RealDirectory) -> None:
+    store, _ = open_store(real)
+    areas = payload(digest("k"), A)
+    extent = store.append(digest("k"), NO_SALT, A, [checksums(areas, A)[0] ^ 1], areas)
+    with pytest.raises(Damaged) as raised:
+        store.read(extent, empty_areas(A))
+    assert raised.value.damage is Damage.PAYLOAD
+
+
+@pytest.mark.parametrize("kind", [Kind.TORN, Kind.MISDIRECTED, Kind.FLIPPED])
+def test_a_write_that_went_wrong_silently_is_a_miss(real: RealDirectory, kind: Kind) -> None:
+    faulty = FaultyDirectory(real)
+    store, _ = open_store(faulty, WIDE)
+    for number in range(8):
+        before = put(store, 10 * number, A)
+        faulty.inject(Fault(kind, WRITES, where=number / 8, name=".segment"))
+        broken = put(store, 10 * number + 1, FULL)
+        after = put(store, 10 * number + 2, A)
+        assert outcome(store, broken) == "Damaged"
+        assert outcome(store, after) == "right"
+        # A write that lands elsewhere may hit a neighbour, which is a miss then.
+        assert outcome(store, before) == ("Damaged" if kind is Kind.MISDIRECTED else "right")
+
+
+@pytest.mark.parametrize("kind", [Kind.MISDIRECTED, Kind.FLIPPED, Kind.EIO])
+def test_a_read_that_goes_wrong_is_a_miss_and_the_next_one_is_not(real: RealDirectory, kind: Kind) -> None:
+    faulty = FaultyDirectory(real)
+    store, _ = open_store(faulty, WIDE)
+    extents = fill(store, 6)
+    for number, extent in enumerate(extents):
+        faulty.inject(Fault(kind, READS, where=number / 12))
+        assert outcome(store, extent) in ("Damaged", "error")
+        assert outcome(store, extent) == "right"
+
+
+def test_2000_flipped_bits_of_payload_are_each_a_miss(real: RealDirectory) -> None:
+    store, _ = open_store(real)
+    extent = put(store, 1, A)
+    file = os.open(real.path / segment_name(extent.segment), os.O_RDWR)
+    start = extent.offset + PAGE
+    areas = empty_areas(A)
+    try:
+        for step in range(2000):
+            at, bit = start + step * 4093 % PAGE, 1 << step % 8
+            (byte,) = os.pread(file, 1, at)
+            os.pwrite(file, bytes([byte ^ bit]), at)
+            with pytest.raises(Damaged):
+                store.read(extent, areas)
+            os.pwrite(file, bytes([byte]), at)
+    finally:
+        os.close(file)
+    assert outcome(store, extent) == "right"
+
+
+def test_two_extents_that_changed_places_are_misses(real: RealDirectory) -> None:
+    store, _ = open_store(real)
+    one, other = put(store, 1, A), put(store, 2, A)
+    size = A.extent_bytes
+    path = real.path / segment_name(one.segment)
+    data = bytearray(path.read_bytes())
+    first, second = data[one.offset : one.offset + size], data[other.offset : other.offset + size]
+    data[one.offset : one.offset + size], data[other.offset : other.offset + size] = second, first
+    with path.open("r+b") as file:
+        file.write(data)
+    assert outcome(store, one) == outcome(store, other) == "Damaged"
+
+
+def test_a_segment_that_was_put_back_from_earlier_is_a_miss(real: RealDirectory) -> None:
+    store, _ = open_store(real, seed=1)
+    old = put(store, 1, A)
+    store.close()
+    stale = (real.path / segment_name(old.segment)).read_bytes()
+    assert store.reclaim(old.segment)
+    store, _ = open_store(real, seed=2)
+    new = put(store, 1, A)
+    assert new[:-1] == old[:-1], "the same key in the same place"
+    (real.path / segment_name(new.segment)).write_bytes(stale)
+    assert outcome(store, new) == "Damaged"
+    store, started = open_store(real, seed=3)
+    assert (started.extents, started.to_scan) == ([], [])
+    assert "another segment" in started.troubles[0].detail
+
+
+def test_files_that_were_removed_or_cut_from_outside_are_misses(real: RealDirectory) -> None:
+    store, _ = open_store(real)
+    extents = fill(store, 4)
+    path = real.path / segment_name(extents[0].segment)
+    os.truncate(path, extents[-1].offset + 100)
+    assert [outcome(store, extent) for extent in extents] == ["right"] * 3 + ["Damaged"]
+    path.unlink()
+    assert outcome(store, extents[0]) == "error"
+
+
+# Room.
+
+
+def test_du_never_exceeds_the_cap_and_what_is_new_is_read(real: RealDirectory) -> None:
+    store, _ = open_store(real)
+    extents: dict[int, Extent] = {}
+    for number in range(400):
+        while True:
+            try:
+                extents[number] = put(store, number, SHAPES[number % 3])
+                break
+            except NoRoom as error:
+                assert error.limit == "cap"
+                assert store.reclaim(store.segments()[0].number)
+        if number % 20 == 0:
+            assert du(real.path) <= SMALL.cap_bytes
+    assert store.used_bytes == allocated(real) == du(real.path) <= SMALL.cap_bytes
+    there = [number for number, extent in extents.items() if outcome(store, extent) == "right"]
+    assert there == list(range(there[0], 400))
+    assert store.used_bytes > SMALL.cap_bytes // 2
+
+
+def test_the_floor_is_kept(real: RealDirectory) -> None:
+    free = real.space().free
+    store, _ = open_store(real, SMALL._replace(floor_bytes=free))
+    with pytest.raises(NoRoom) as raised:
+        put(store, 1, A)
+    assert raised.value.limit == "floor"
+    assert allocated(real) == real.entries().own_bytes
+
+
+def test_what_was_used_is_the_same_after_a_restart(real: RealDirectory) -> None:
+    store, _ = open_store(real)
+    fill(store, 40)
+    store.close()
+    used = store.used_bytes
+    store, started = open_store(real)
+    assert store.used_bytes == used == du(real.path)
+    assert started.to_scan == []
+    assert sum(one.extents for one in store.segments()) == len(started.extents) == 40
+
+
+def test_files_of_others_count_and_stay(real: RealDirectory) -> None:
+    (real.path / "notes.txt").write_bytes(bytes(3 * PAGE))
+    store, _ = open_store(real)
+    assert store.used_bytes == du(real.path) > 3 * PAGE
+    for _ in range(40):
+        try:
+            fill(store, 3)
+        except NoRoom:
+            assert store.reclaim(store.segments()[0].number)
+    assert (real.path / "notes.txt").exists()
+    assert du(real.path) <= SMALL.cap_bytes
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (SMALL._replace(segment_bytes=2 * PAGE), "segment_bytes is 8192"),
+        (SMALL._replace(segment_bytes=20 * PAGE + 1), "segment_bytes is 81921"),
+        (SMALL._replace(cap_bytes=24 * PAGE), "cap_bytes is 98304, must be at least"),
+        (SMALL._replace(floor_bytes=-1), "floor_bytes is -1"),
+    ],
+)
+def test_sizes_that_cannot_be_are_refused(real: RealDirectory, settings: StoreSettings, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        open_store(real, settings)
+
+
+@pytest.mark.parametrize("kind", [Kind.ENOSPC, Kind.EIO, Kind.EROFS])
+@pytest.mark.parametrize("operation", ["create", "pwritev", "entries", "space", "truncate", "unlink", "sync"])
+def test_after_an_error_normal_work_goes_on(real: RealDirectory, kind: Kind, operation: str) -> None:
+    faulty = FaultyDirectory(real)
+    settings = SMALL._replace(cap_bytes=4 << 20)
+    store, _ = open_store(faulty, settings)
+    extents = fill(store, 3)
+    faulty.inject(Fault(kind, frozenset({operation}), times=0))
+    for number in range(10, 40):
+        try:
+            extents.append(put(store, number, B))
+        except (OSError, NoRoom):
+            continue
+    faulty.heal()
+    assert [outcome(store, extent) for extent in extents] == ["right"] * len(extents)
+    later = fill(store, 6, start=100)
+    assert [outcome(store, extent) for extent in later] == ["right"] * 6
+    store.sync()
+    oldest = store.segments()[0].number
+    faulty.inject(Fault(kind, frozenset({operation})))
+    try:
+        done = store.reclaim(oldest)
+    except OSError:
+        done = store.reclaim(oldest)
+    assert done
+    faulty.heal()
+    store.close()
+    store, _ = open_store(real, settings)
+    assert store.used_bytes == du(real.path) <= settings.cap_bytes
+
+
+# Reclaim.
+
+
+def test_a_segment_goes_only_after_its_readers(real: RealDirectory) -> None:
+    faulty = FaultyDirectory(real)
+    store, _ = open_store(faulty)
+    extent = put(store, 1, A)
+    results: list[str] = []
+    faulty.inject(Fault(Kind.HUNG, READS))
+    reader = threading.Thread(target=lambda: results.append(outcome(store, extent)))
+    reader.start()
+    while not faulty.hanging:
+        pass
+    assert not store.reclaim(extent.segment)
+    assert outcome(store, extent) == "gone", "nobody begins to read it any more"
+    assert (real.path / segment_name(extent.segment)).exists()
+    faulty.heal()
+    reader.join()
+    assert results == ["right"]
+    assert store.reclaim(extent.segment)
+    assert store.reclaim(extent.segment), "asking again is no mistake"
+    assert real.entries().entries == ()
+    assert store.used_bytes == du(real.path)
+
+
+def test_the_growing_segment_can_be_reclaimed(real: RealDirectory) -> None:
+    store, _ = open_store(real)
+    extent = put(store, 1, A)
+    assert store.reclaim(extent.segment)
+    assert not (real.path / log_name(extent.segment)).exists()
+    assert outcome(store, put(store, 2, A)) == "right"
+    assert store.drop(extent)
+
+
+def test_one_hung_write_holds_up_no_read(real: RealDirectory) -> None:
+    faulty = FaultyDirectory(real)
+    store, _ = open_store(faulty)
+    extents = fill(store, 3)
+    for operations in (frozenset({"pwritev"}), frozenset({"create"})):
+        faulty.inject(Fault(Kind.HUNG, operations))
+        writer = threading.Thread(target=fill, args=(store, 12))
+        writer.start()
+        while not faulty.hanging:
+            pass
+        assert [outcome(store, extent) for extent in extents] == ["right"] * 3
+        faulty.heal()
+        faulty._released.clear()
+        writer.join()
+
+
+def test_many_threads_at_once(real: RealDirectory) -> None:
+    store, _ = open_store(real, SMALL._replace(cap_bytes=8 << 20))
+    found: list[list[str]] = []
+
+    def work(start: int) -> None:
+        extents = fill(store, 20, start)
+        assert store.drop(extents[0])
+        found.append([outcome(store, extent) for extent in extents])
+        store.sync()
+
+    threads = [threading.Thread(target=work, args=(1000 * number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [["right"] * 20] * 6
+    store.close()
+    used = store.used_bytes
+    store, started = open_store(real, SMALL._replace(cap_bytes=8 << 20))
+    assert len(started.extents) == 6 * 19
+    assert store.used_bytes == used == du(real.path)
+
+
+# Ownership.
+
+
+def test_a_directory_has_one_owner(folder: Path) -> None:
+    first = Ownership(folder, "worker node-a, process 1")
+    with pytest.raises(DirectoryOwned, match=r"in use by worker node-a, process 1"):
+        Ownership(folder, "worker node-b")
+    first.close()
+    Ownership(folder, "worker node-b").close()
+
+
+def test_gone_is_told_apart(real: RealDirectory) -> None:
+    store, _ = open_store(real)
+    extent = put(store, 1, A)
+    assert store.reclaim(extent.segment)
+    with pytest.raises(SegmentGone, match="segment 0 was reclaimed"):
+        store.read(extent, empty_areas(A))

@@ -1,0 +1,54 @@
+"""One segment as the store knows it. Owns who uses it now and what is left of it; does no I/O of its own."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from blockyard.worker.disk.format.values import PAGE, Extent
+from blockyard.worker.disk.io import DiskFile
+from blockyard.worker.disk.segment_log import SegmentLog
+
+
+@dataclass(eq=False)
+class Segment:
+    """`size` is the file's length, `preallocated` what it was made with, `extents` how many can be read. Counts are
+    guarded by the store's lock, the log by `log_lock`.
+
+    States: growing (`file` is open) → sealed; or found and not scanned yet (`known` is set) → sealed. Any of them may
+    be retired: nobody begins to use it any more.
+    """
+
+    number: int
+    uuid: bytes
+    size: int
+    preallocated: int
+    log: SegmentLog | None
+    file: DiskFile | None = None
+    end: int = PAGE
+    extents: int = 0
+    sealed: bool = False
+    retired: bool = False
+    readers: int = 0
+    writers: int = 0
+    known: dict[int, Extent] | None = None
+    """Of one that is not scanned yet: by offset, what its log tells was put."""
+    dropped: set[int] = field(default_factory=set)
+    """Of one that is not scanned yet: offsets that were dropped."""
+    log_lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def busy(self) -> bool:
+        return bool(self.readers or self.writers)
+
+    def fits(self, size: int) -> bool:
+        """Whether one more extent can be written here."""
+        assert self.log is not None
+        return self.end + size <= self.size and self.log.has_room(self.extents, self.writers + 1)
+
+    def take(self, size: int) -> int:
+        """Set room aside for a writer; its offset."""
+        offset = self.end
+        self.end += size
+        self.writers += 1
+        return offset
