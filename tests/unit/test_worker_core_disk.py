@@ -212,6 +212,8 @@ def test_a_failed_write_is_tried_again() -> None:
     node.check()
     node.wait(0.1)
     node.fail(node.under_way(wire.WriteExtent)[0].op, "io")
+    assert not node.pending
+    node.wait(0.1)
     assert [one.key for one in node.under_way(wire.WriteExtent)] == keys(1)
 
 

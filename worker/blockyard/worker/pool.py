@@ -14,7 +14,7 @@ from types import TracebackType
 
 import xxhash
 
-from blockyard.common.slot_table import SlotRecord, TableHeader, table_bytes, write_header, write_record
+from blockyard.common.slot_table import SlotRecord, TableHeader, read_record, table_bytes, write_header, write_record
 
 # Not in Python 3.11's fcntl: no new writable mapping, existing ones stay.
 _F_SEAL_FUTURE_WRITE = 0x0010
@@ -70,6 +70,20 @@ class HostPool:
         if not 0 <= slot < self.slots:
             raise ValueError(f"slot is {slot}; the table has {self.slots}")
         write_record(self._words, slot, record)
+
+    def areas(self, offset: int, areas: int, stride: int) -> list[memoryview]:
+        """Each rank's area of the slot at `offset`, in whole pages; release them before the pool is closed."""
+        if offset < 0 or areas < 1 or stride < 1 or offset + areas * stride > self.memory.size:
+            raise ValueError(
+                f"{areas} areas of {stride} bytes at {offset} do not lie in a pool of {self.memory.size} bytes"
+            )
+        starts = (offset + area * stride for area in range(areas))
+        return [self.memory.view[start : start + stride] for start in starts]
+
+    def shown_checksums(self, slot: int, generation: int) -> tuple[int, ...] | None:
+        """What the table says of a slot; None when it has another owner by now, or none stand there."""
+        record = read_record(self._words, slot)
+        return record.checksums if record.generation == generation and record.checksums else None
 
     def checksums(self, offset: int, areas: int, stride: int, area_bytes: int) -> tuple[int, ...]:
         """xxh3-64 of each rank's area of the slot at `offset`."""

@@ -144,7 +144,7 @@ class DiskTier:
             self._give_up(operation.copy)
         elif operation.kind == "probe":
             operation.directory.breaker.failed(now, hung=True)
-        self.pump(now)
+        # What failed is tried again with the next tick: trying at once would be a loop without a pause.
 
     def reclaimed(self, now: float, event: wire.DiskReclaimed) -> None:
         """A segment's file is gone, and there is room for another."""
