@@ -165,9 +165,9 @@ class EngineSide(Closing):
         self.submit_store(keys, blocks or [self.chunk(index) for index in range(len(keys))])
         return self.result()
 
-    def ask(self, keys: Sequence[bytes]) -> Grant:
+    def ask(self, keys: Sequence[bytes], wait: float = 0.0) -> Grant:
         """Acquire and wait for the answer; an engine would go on with its step instead."""
-        seq = self.scheduler.acquire("request", [self.run(keys)])
+        seq = self.scheduler.acquire("request", [self.run(keys)], wait)
         assert seq is not None, self.scheduler.detached_detail
         found: list[Grant] = []
         wait_until(lambda: found.append(grant) or found if (grant := self._grant(seq)) else None, "a grant")
@@ -181,7 +181,7 @@ class EngineSide(Closing):
         grants: list[Grant] = []
 
         def all_hit() -> bool:
-            grant = self.ask(keys)
+            grant = self.ask(keys, wait=0.5)
             if any(grant.states):
                 self.scheduler.release(grant)
                 return False

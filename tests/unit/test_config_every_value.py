@@ -27,6 +27,7 @@ from blockyard.common.config.kinds import (
     SocketPath,
     Switch,
 )
+from blockyard.common.config.disk import DiskSpecs, FreeSpace
 from blockyard.common.config.load import ROLES, SCHEMA
 from blockyard.common.config.settings import Setting, settings_of
 
@@ -56,6 +57,10 @@ def below_and_above(kind: Kind[object]) -> list[str]:
             return ["host:0", "host:65536"]
         case Mode():
             return ["0577", "0780"]
+        case DiskSpecs():
+            return ["/a:1023KiB", "/a:1025TiB", "/a:1GiB,/a:2GiB", "a:1GiB", "/a", "/a:"]
+        case FreeSpace():
+            return ["100%", "-1%", "x%"]
         case _:
             return []
 
@@ -69,7 +74,7 @@ def wrong_texts(kind: Kind[object]) -> list[str]:
 
 def wrong_in_toml(kind: Kind[object]) -> list[object]:
     """Values of another type than text, where text or this kind's own type is right."""
-    also_right = {Switch: [True], Endpoints: [[]]}.get(type(kind), [])
+    also_right = {Switch: [True], Endpoints: [[]], DiskSpecs: [[]]}.get(type(kind), [])
     other = [80] if not isinstance(kind, Count) else [kind.least - 1, kind.most + 1]
     return [value for value in (*NO_TEXT, *other) if value not in also_right]
 
@@ -171,4 +176,4 @@ def test_a_range_has_its_ends_in_it(role: str) -> None:
 def test_every_kind_has_wrong_values_of_its_own() -> None:
     kinds = {type(setting.kind) for _, setting in SETTINGS}
     covered = {Size, Duration, Count, Switch, Choice, Name, HostPort, Endpoints, ReadableFile, SocketPath, Mode}
-    assert kinds == covered
+    assert kinds == covered | {DiskSpecs, FreeSpace}

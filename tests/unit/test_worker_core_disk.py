@@ -278,12 +278,13 @@ def test_writes_keep_to_their_rate() -> None:
     node.check()
     node.wait(0.1)
     node.settle()
-    assert node.count("disk_writes_completed_total") == 1
+    at_first = node.count("disk_writes_completed_total")
+    assert at_first <= 2
     node.wait(1.0)
     node.settle()
-    node.wait(0.9)
+    node.wait(1.0)
     node.settle()
-    assert 2 <= node.count("disk_writes_completed_total") <= 3
+    assert node.count("disk_writes_completed_total") == at_first + 2
 
 
 def test_what_is_evicted_before_its_turn_is_counted() -> None:
@@ -299,13 +300,15 @@ def test_what_is_evicted_before_its_turn_is_counted() -> None:
 def test_the_coldest_is_written_first() -> None:
     node = DiskNode(disk={"max_writes": 1})
     engine = node.engine()
-    engine.store(keys(1))
-    engine.store(keys(2))
-    engine.sees(keys(1))
+    engine.store(keys(1, 2, 3))
     node.check()
+    first = node.under_way(wire.WriteExtent)[0].key
+    assert first == keys(3)[0]
+    engine.sees(keys(1, 2))
     engine.sees(keys(1))
-    node.wait(0.1)
-    assert node.under_way(wire.WriteExtent)[0].key == keys(2)[0]
+    node.settle()
+    written = [copy.key for copy in node.core.disk.directories.copies()]
+    assert written == keys(3, 2, 1)
 
 
 def test_second_touch_admits_what_was_used_again() -> None:

@@ -52,6 +52,6 @@ def _option(setting: Setting) -> Any:
             typer.Option(f"--{name}/--no-{name}", help=shown, rich_help_panel=setting.group),
         ]
     return Annotated[
-        str | None,
+        list[str] | None if setting.kind.repeatable else str | None,
         typer.Option(setting.flag, metavar=setting.kind.metavar, help=shown, rich_help_panel=setting.group),
     ]

@@ -25,6 +25,8 @@ from blockyard.engine.session import Session
 __all__ = ["Grant", "SchedulerClient"]
 
 ANSWER_SECONDS = 1.0
+LONGEST_WAIT = 0.6 * ANSWER_SECONDS
+"""So that a late answer is not taken for a worker that does not answer."""
 """A worker that has not answered an acquire by then is taken for stuck. A healthy one takes well under 1 ms, but on
 a machine whose CPUs are all busy it may not run for a while, and attaching anew costs more than waiting: until then
 each request that waits loses only its own acquire deadline, and it is the breaker that decides after this.
@@ -99,13 +101,16 @@ class SchedulerClient:
                 self._set_detached(Reason(NO_WORKER, "closed"))
         self._attacher.join(timeout)
 
-    def acquire(self, request: str, runs: list[Run]) -> int | None:
-        """Ask for these runs to be pinned; a number for `grant`, or None (detached, or too many)."""
+    def acquire(self, request: str, runs: list[Run], wait: float = 0.0) -> int | None:
+        """Ask for these runs to be pinned; a number for `grant`, or None (detached, or too many).
+
+        The answer may be up to `wait` seconds late, at most LONGEST_WAIT, if the worker can read more from disk.
+        """
         with self._lock:
             if self._link is None or not _fits(runs) or self._answers.full:
                 return None
             seq = self._answers.ask(_keys(runs), self._clock())
-            self._send(Acquire(seq, bounded_name(request), runs))
+            self._send(Acquire(seq, bounded_name(request), runs, int(1000 * min(wait, LONGEST_WAIT))))
             if self._forget is not None and self._forgotten_by is None:
                 self._forgotten_by = seq
             return seq if self._link else None

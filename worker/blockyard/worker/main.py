@@ -13,10 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 
 import uvloop
 
-from blockyard.common.config import WorkerConfig, require_memory, system_memory_limits
+from blockyard.common.config import WorkerConfig, require_disks, require_memory, system_memory_limits
 from blockyard.common.logs import fields, set_up
 from blockyard.common.slot_table import STORES_IN_ORDER
 from blockyard.worker.core.settings import CoreSettings
+from blockyard.worker.disk.side import disk_settings, owned
 from blockyard.worker.listener import Listener
 from blockyard.worker.pool import HostPool
 from blockyard.worker.service import Service
@@ -35,7 +36,9 @@ def run(config: WorkerConfig) -> int:
     try:
         # Looked at when a predecessor has ended, which gives its pool back.
         require_memory(config.host_pool, system_memory_limits())
+        require_disks(config.disk, config.disk_floor)
         with (
+            owned(config),
             _pool(settings) as pool,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
@@ -84,6 +87,7 @@ def _settings(config: WorkerConfig) -> CoreSettings:
         max_pins_per_engine=config.max_pins_per_engine,
         max_fills_per_engine=config.max_fills_per_engine,
         delta_interval=config.delta_interval,
+        disk=disk_settings(config),
     )
 
 

@@ -24,6 +24,7 @@ from blockyard.worker.core import events
 from blockyard.worker.core.policies.registry import POLICIES
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.worker import WorkerCore
+from blockyard.worker.disk.side import DiskSide
 from blockyard.worker.faces import Faces
 from blockyard.worker.health import Health
 from blockyard.worker.leader_link import Identity
@@ -70,17 +71,19 @@ class Service:
         metrics.before_scrape(self._refresh_gauges)
         core = self._core
         async with Faces(self._config.metrics_listen, registry, self._health, core.story, core.validate) as faces:
-            with self._threads() as checksums:
-                self._shell.connect(self._server, checksums, self._cluster)
-                await self._serve(stop, str(faces.address))
+            disk = DiskSide(self._config, self._pool, self._health, self._shell.feed)
+            with self._threads() as checksums, disk.threads():
+                self._shell.connect(self._server, checksums, self._cluster, disk)
+                await self._serve(stop, str(faces.address), disk)
 
-    async def _serve(self, stop: asyncio.Event, metrics: str) -> None:
+    async def _serve(self, stop: asyncio.Event, metrics: str, disk: DiskSide) -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._server.run(), name="attach server"),
                 group.create_task(self._shell.tick(), name="ticks"),
                 group.create_task(self._shell.watch(), name="crash watch"),
                 group.create_task(self._cluster.run(metrics), name="cluster"),
+                group.create_task(disk.run(), name="disk"),
             ]
             self._health.serving = True
             _log.info(

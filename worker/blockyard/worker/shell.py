@@ -15,6 +15,7 @@ from blockyard.common.metrics.counters import Counters
 from blockyard.worker.attach import AttachServer
 from blockyard.worker.checksums import Area, ChecksumThreads
 from blockyard.worker.core import events, instructions
+from blockyard.worker.core.disk.wire import DiskInstruction
 from blockyard.worker.core.worker import WorkerCore
 from blockyard.worker.engine_numbers import EngineNumbers
 from blockyard.worker.pool import HostPool
@@ -27,6 +28,12 @@ class Publisher(Protocol):
     """Takes what the leader is to be told; drops it when there is no link."""
 
     def publish(self, messages: list[instructions.ToLeader]) -> None: ...
+
+
+class DiskShell(Protocol):
+    """Carries out what the disk tier says; each operation comes back as one event."""
+
+    def execute(self, one: DiskInstruction) -> None: ...
 
 
 class Shell:
@@ -45,11 +52,12 @@ class Shell:
         self._crash: Exception | None = None
         self._crashed = asyncio.Event()
 
-    def connect(self, server: AttachServer, checksums: ChecksumThreads, leader: Publisher) -> None:
+    def connect(self, server: AttachServer, checksums: ChecksumThreads, leader: Publisher, disk: DiskShell) -> None:
         """Who carries instructions out."""
         self._server = server
         self._checksums = checksums
         self._leader = leader
+        self._disk = disk
 
     def feed(self, event: events.Event) -> None:
         """Let the core handle one event now, and do what it says; an event caused by that comes after it.
@@ -108,6 +116,8 @@ class Shell:
                 self._server.close(session, reason)
             case instructions.Unwatch(session):
                 self._server.unwatch(session)
+            case _:
+                self._disk.execute(instruction)
 
     # Called by the attach server.
 

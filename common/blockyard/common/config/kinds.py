@@ -25,6 +25,8 @@ class Kind(ABC, Generic[T]):
     """One kind of value. `metavar` stands for it in help, `expected` completes "must be …"."""
 
     metavar: str
+    repeatable = False
+    """A flag of it may be given several times."""
 
     @property
     @abstractmethod

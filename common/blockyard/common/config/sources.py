@@ -37,8 +37,12 @@ Layer = Mapping[str, Given]
 
 
 def flag_layer(flags: Mapping[str, object]) -> Layer:
-    """What was given on the command line, by setting name; None stands for not given."""
-    return {name: Given(raw, f"flag --{name.replace('_', '-')}") for name, raw in flags.items() if raw is not None}
+    """What was given on the command line, by setting name; None or nothing in a list stands for not given.
+
+    A flag that was given several times is one list, as a variable would have it.
+    """
+    given = {name: ",".join(raw) if isinstance(raw, list) else raw for name, raw in flags.items() if raw != []}
+    return {name: Given(raw, f"flag --{name.replace('_', '-')}") for name, raw in given.items() if raw is not None}
 
 
 def variable_layers(environ: Mapping[str, str], role: str, schema: Schema) -> list[Layer]:

@@ -4,15 +4,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from blockyard.common.config.address import Address
+from blockyard.common.config.disk import DiskSpec, DiskSpecs, Floor, FreeSpace
 from blockyard.common.config.kinds import Choice, Count, Duration, HostPort, Mode, Size, SocketPath, Switch
 from blockyard.common.config.node import TIMING, NodeConfig
-from blockyard.common.config.settings import SettingError, setting
+from blockyard.common.config.settings import Derived, SettingError, setting
 from blockyard.common.config.units import GIB, KIB, MIB, TIB, format_duration, format_size
 
 ENGINES = "Engines"
 MEMORY = "Host pool"
+DISK = "Disk"
 LIMITS = "Limits"
 FACES = "Faces"
+
+_LEAST_SEGMENTS = 4
+_SEGMENT_OVERHEAD = MIB
+"""More than a segment's log, its headers and what a file system adds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +57,45 @@ class WorkerConfig(NodeConfig):
     )
     policy: str = setting(
         Choice(("lru",)), default="lru", group=MEMORY, help="Which chunk makes room when the pool is full."
+    )
+    disk: tuple[DiskSpec, ...] = setting(
+        DiskSpecs(),
+        default=Derived(tuple, "no disk tier"),
+        group=DISK,
+        help="Directory for chunks that leave host memory, and how many bytes its files may take. Repeatable.",
+    )
+    disk_floor: Floor = setting(
+        FreeSpace(), default=Floor(percent=5.0), group=DISK, help="What stays free of a directory's file system."
+    )
+    disk_segment: int = setting(
+        Size(MIB, 16 * GIB, multiple_of=4 * KIB),
+        default=256 * MIB,
+        group=DISK,
+        help="Size of a file in which chunks lie, and which is given back whole.",
+    )
+    disk_admission: str = setting(
+        Choice(("always", "second-touch")),
+        default="always",
+        group=DISK,
+        help="Which chunks are worth a write: all, or those that were used again.",
+    )
+    disk_write_rate: int = setting(
+        Size(MIB, TIB), default=GIB, group=DISK, help="Bytes written a second, on average, over all directories."
+    )
+    disk_sync: float = setting(
+        Duration(0.1, 3600),
+        default=5.0,
+        group=DISK,
+        help="How often written chunks are made to survive a loss of power. A killed worker loses none either way.",
+    )
+    disk_patience: float = setting(
+        Duration(0.1, 3600),
+        default=5.0,
+        group=DISK,
+        help="How long an operation may take before its device counts as hung.",
+    )
+    disk_threads: int = setting(
+        Count(2, 64), default=4, group=DISK, help="Threads for each directory; half of them are kept for loads."
     )
     max_pins_per_engine: int = setting(
         Count(1, 1_000_000),
@@ -92,8 +137,27 @@ class WorkerConfig(NodeConfig):
             below = self.host_pool // self.slab_size * self.slab_size
             nearest = f"{format_size(below)} or {format_size(below + self.slab_size)}"
             raise SettingError("host_pool", pool, f"must be a multiple of slab_size, {slab}; {nearest} would be")
+        self._check_disk()
         if self.delta_interval >= self.lease_ttl:
             shown = format_duration(self.delta_interval)
             raise SettingError(
                 "delta_interval", shown, f"must be shorter than lease_ttl, {format_duration(self.lease_ttl)}"
             )
+
+    def _check_disk(self) -> None:
+        if not self.disk:
+            return
+        segment, slab = format_size(self.disk_segment), format_size(self.slab_size)
+        if self.disk_segment < self.slab_size + _SEGMENT_OVERHEAD:
+            least = format_size(self.slab_size + _SEGMENT_OVERHEAD)
+            raise SettingError(
+                "disk_segment",
+                segment,
+                f"must hold the largest chunk, a slab of {slab}, and its header: at least {least}",
+            )
+        for spec in self.disk:
+            if spec.capacity < _LEAST_SEGMENTS * (self.disk_segment + _SEGMENT_OVERHEAD):
+                least = format_size(_LEAST_SEGMENTS * (self.disk_segment + _SEGMENT_OVERHEAD))
+                raise SettingError(
+                    "disk", str(spec), f"must hold {_LEAST_SEGMENTS} files of disk_segment, {segment}: at least {least}"
+                )

@@ -196,6 +196,7 @@ class WorkerCore:
 
     def _checksum_done(self, event: events.ChecksumDone) -> None:
         self.holdings.checked(event.slot, event.generation, event.checksums)
+        self.disk.pump(self.now)
 
     def _checksum_failed(self, event: events.ChecksumFailed) -> None:
         self.holdings.check_failed(event.slot, event.generation)

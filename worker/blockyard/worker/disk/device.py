@@ -97,7 +97,7 @@ class Device:
             self._begin(one.op, IoClass.UPKEEP, 0, store.probe, lambda op, _: wire.DiskProbed(op))
 
     def sync(self) -> None:
-        """What was acknowledged is to survive a loss of power. A device that cannot is told of by its next operation."""
+        """What was acknowledged is to survive a loss of power. A device that cannot will fail at other things too."""
         if self.store is not None:
             self._runner.submit(IoClass.UPKEEP, 0, self.store.sync, _ignore)
 

@@ -9,6 +9,7 @@ remove   segment file, log, then both for good                a crash leaves a l
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from blockyard.worker.disk.format.log import LAYOUT, LogHeader
 from blockyard.worker.disk.format.names import log_name, segment_name, temporary
 from blockyard.worker.disk.format.segment_header import SegmentHeader
 from blockyard.worker.disk.format.values import PAGE, Extent, pages
-from blockyard.worker.disk.io import DiskDirectory, write_all
+from blockyard.worker.disk.io import DiskDirectory, read_full, strerror, write_all
 from blockyard.worker.disk.scan import scan
 from blockyard.worker.disk.segment import Segment
 from blockyard.worker.disk.segment_log import DROP_BYTES, PUT_BYTES, SEAL_BYTES, SHAPE_BYTES, SegmentLog
@@ -119,6 +120,23 @@ def sync_segment(shop: Workshop, number: int) -> None:
             file.forget(0, file.stat().size)
         finally:
             file.close()
+
+
+def probe_directory(directory: DiskDirectory) -> None:
+    """Write a page, sync it and read it back. Raises OSError if any of it fails, or brings other bytes."""
+    name, written, read = temporary("probe"), aligned(PAGE), aligned(PAGE)
+    written[:] = bytes(range(256)) * (PAGE // 256)
+    with contextlib.suppress(FileNotFoundError):
+        directory.unlink(name)
+    file = directory.create(name, PAGE, direct=True)
+    try:
+        write_all(file, [written], 0)
+        file.fdatasync()
+        if read_full(file, [read], 0) != PAGE or read != written:
+            raise strerror(errno.EIO)
+    finally:
+        file.close()
+        directory.unlink(name)
 
 
 def close_files(segment: Segment) -> None:

@@ -193,6 +193,10 @@ class SegmentStore:
                 self._dirty |= dirty & self._segments.keys()
             raise
 
+    def probe(self) -> None:
+        """Raises OSError unless a page can be written, synced and read back."""
+        lifecycle.probe_directory(self._shop.directory)
+
     def close(self) -> None:
         """Seal what grows, so that the next start need not scan it, and sync. Nobody else may be using the store."""
         with self._lock:

@@ -35,6 +35,11 @@ class StoreSettings(NamedTuple):
         """What making a segment needs below the cap."""
         return self.segment_bytes + self.log_bytes + self.reserve_bytes
 
+    @property
+    def segments(self) -> int:
+        """How many fit below the cap, each as large as it can be."""
+        return (self.cap_bytes - self.reserve_bytes) // (self.segment_bytes + self.log_bytes)
+
     def check(self) -> None:
         """Raises ValueError naming the size that cannot be worked with."""
         if self.segment_bytes < 3 * PAGE or self.segment_bytes % PAGE:
