@@ -39,7 +39,16 @@ SILENCE = 4.0
 HELLO_TIMEOUT = 2.0
 
 SETTINGS = LeaderSettings(
-    "sim", "sim", registration_wait=1.2, claim_grace=6.0, resync_patience=2.0, sweep_keys=64, journal_changes=4096
+    "sim",
+    "sim",
+    registration_wait=1.2,
+    claim_grace=6.0,
+    resync_patience=2.0,
+    snapshots_at_once=1,
+    snapshot_window=2,
+    digest_interval=1.0,
+    sweep_keys=64,
+    journal_changes=4096,
 )
 
 
@@ -54,6 +63,8 @@ class LeaderNode:
         self.checks = LeaderChecks(self)
         self.links: dict[int, WorkerSide] = {}
         self.open: dict[WorkerSide, None] = {}
+        self.drifted: set[str] = set()
+        """Workers about which the index was made wrong."""
         self.numbers = itertools.count(1)
         self._draw = world.streams.of(f"leader/{process.name}")
         self._etcd = EtcdClient(world.etcd, process, world.streams.of(f"etcd/{process.name}"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from blockyard.common.messages.cluster import TIER_HOST
 from blockyard.common.metrics.equalities import broken
 from blockyard.worker.core.chunks import ChunkState
 from sim.violation import Violation
@@ -75,14 +76,15 @@ def _index(world: World, leader: LeaderNode) -> list[str]:
     if core.partial:
         return [f"{leader.name} knows only a part"]
     held = {
-        worker.node: {chunk.key for chunk in worker.core.holdings.shared()} for worker in registered(world).values()
+        worker.node: {chunk.key: TIER_HOST for chunk in worker.core.holdings.shared()}
+        for worker in registered(world).values()
     }
-    shown: dict[str, set[bytes]] = {node: set() for node in held}
+    shown: dict[str, dict[bytes, int]] = {node: {} for node in held}
     for key, _ in core.index.entries():
         for holding in core.where(key):
-            shown.setdefault(holding.node, set()).add(key)
+            shown.setdefault(holding.node, {})[key] = holding.tiers
     return [
-        f"{leader.name} shows {len(shown[node])} keys of {node}, it has {len(held.get(node, ()))}"
+        f"{leader.name} shows {len(shown[node])} keys of {node}, it has {len(held.get(node, {}))}"
         for node in shown
-        if shown[node] != held.get(node, set())
+        if shown[node] != held.get(node, {})
     ]

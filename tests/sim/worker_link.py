@@ -60,6 +60,10 @@ class _Connection(FrameProtocol[cluster.ToWorker]):
                 self._worker.feed(events.LinkAcked(seq))
             case cluster.Resync(from_seq) if self.up:
                 self._worker.feed(events.ResyncAsked(from_seq))
+            case cluster.SnapshotCredit(seq, parts) if self.up:
+                self._worker.feed(events.SnapshotCredited(seq, parts))
+            case cluster.Repair(buckets) if self.up:
+                self._worker.feed(events.RepairAsked(buckets))
             case _:
                 self.abort("not expected here")
 

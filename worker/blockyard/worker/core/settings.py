@@ -31,6 +31,8 @@ class CoreSettings(msgspec.Struct, frozen=True):
     outbox_changes: int = 65536
     outbox_deltas: int = 64
     snapshot_parts_per_tick: int = 8
+    snapshot_part_keys: int = 2048
+    digest_interval: float = 10.0
     delta_interval: float = 0.1
     stats_interval: float = 1.0
 
