@@ -23,8 +23,8 @@ from blockyard.common.logs import fields
 from blockyard.common.messages import cluster
 from blockyard.common.tls import peer_name
 from blockyard.worker.core import events, instructions
+from blockyard.worker.election_key import LeaderAddress
 from blockyard.worker.health import Health
-from blockyard.worker.leader_finder import LeaderAddress
 
 _log = logging.getLogger(__name__)
 
