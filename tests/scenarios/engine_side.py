@@ -47,12 +47,10 @@ class Process:
     def name(self) -> str:
         return f"{self.engine.name}.{self.label}"
 
-    def hello(self, previous: int | None) -> attach.Hello:
-        """`previous`: the session to name as ended; None: the one that this process had, 0: none."""
-        session, boot = self.welcomed
-        session = session if previous is None else previous
-        hello = self.engine.hello(self)
-        return msgspec.structs.replace(hello, previous=session, previous_boot=boot) if session else hello
+    def hello(self, previous: tuple[int, bytes]) -> attach.Hello:
+        """`previous`: the session to name as ended, and in which of the worker's starts it was; (0, b""): none."""
+        session, boot = previous
+        return msgspec.structs.replace(self.engine.hello(self), previous=session, previous_boot=boot)
 
     def resolve(
         self, kind: Literal["store", "load"], job: int, grant: int, keys: list[Key], wait: int

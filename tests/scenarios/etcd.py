@@ -20,10 +20,14 @@ class Etcd:
         self.uid = b""
         self.registrations: dict[str, int] = {}
         self.leader: str | None = None
+        self.away = False
+        """Nobody reaches it: what was read last stands."""
         self._uids = 0
 
     def write(self, revision: int) -> int:
         """A key is created at this revision, or (0) at the next."""
+        if self.away:
+            raise ScriptError("etcd is away, and takes nothing")
         revision = revision or self.revision + 1
         if revision <= self.revision:
             raise ScriptError(f"revision {revision}: etcd is at {self.revision}, and only goes up")

@@ -15,7 +15,7 @@ from blockyard.common.identity import Key
 from blockyard.common.messages import cluster
 from blockyard.common.metrics.counters import Counters
 from blockyard.leader.core import events
-from blockyard.leader.core.instructions import CloseLink, SendTo
+from blockyard.leader.core.instructions import CloseLink, NoteDrift, SendTo
 from blockyard.leader.core.leader import LeaderCore
 from blockyard.leader.core.settings import LeaderSettings
 from scenarios import words
@@ -73,6 +73,9 @@ class Leader:
                     self._world.say(f"{self.name} closes", f"the link of {link.worker} ({reason})")
                     link.leader_open = False
                     del self.links[number]
+                case NoteDrift(_, node, buckets):
+                    found = " ".join(f"{bucket:02x}" for bucket in buckets)
+                    self._world.say(f"{self.name} logs", f"that its index is wrong about {node} in buckets {found}")
         self.core.validate()
 
     def heard(self, link: Link, message: cluster.FromWorker) -> None:

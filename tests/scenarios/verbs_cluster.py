@@ -107,18 +107,25 @@ def cluster(world: World, command: Command) -> None:
 
 
 def etcd(world: World, command: Command) -> None:
-    """`etcd wiped`, `etcd restored revision=5 [n1=3]` (its registrations then): nobody hears of it by itself."""
+    """`etcd away`, `etcd back`; `etcd wiped`, `etcd restored revision=5 [n1=3]` (its registrations then).
+
+    Nobody hears of it by itself.
+    """
     verb = command.word("what happens to it")
-    if verb == "wiped":
-        world.etcd.wipe()
-    elif verb == "restored":
-        revision = command.number("revision", 0)
-        world.etcd.restore(revision, {node: int(one) for node, one in command.rest().items()})
-    else:
-        raise ScriptError(f"etcd {verb}: must be wiped or restored")
+    match verb:
+        case "away" | "back":
+            world.etcd.away = verb == "away"
+        case "wiped":
+            world.etcd.wipe()
+        case "restored":
+            revision = command.number("revision", 0)
+            world.etcd.restore(revision, {node: int(one) for node, one in command.rest().items()})
+        case _:
+            raise ScriptError(f"etcd {verb}: must be away, back, wiped or restored")
     command.end()
-    for one in world.leaders.values():
-        one.news.clear()
+    if verb in ("wiped", "restored"):
+        for one in world.leaders.values():
+            one.news.clear()
 
 
 def link(world: World, command: Command) -> None:

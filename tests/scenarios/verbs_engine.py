@@ -15,24 +15,28 @@ from scenarios.arguments import Command, milliseconds
 from scenarios.engine_side import Engine, Process
 from scenarios.script import ScriptError
 from scenarios.worker_side import Worker
-from scenarios.world import World
+from scenarios.world import World, boot_id
 
 
 def attach_(world: World, command: Command) -> None:
     """`attach e1 [on=n1] [ranks=2] [world=A] [pages=1]`, ranks first; `attach e1.r0`.
 
-    `again`: by the same processes as before, which name their sessions; `names=2` names that one.
+    `again`: by the same processes as before, which name their sessions; `names=2 [start=1]`: a process names this
+    session of this start of the worker (its present one).
     """
-    previous = None if command.may("again") else command.number("names", 0)
     name, _, label = command.word("an engine").partition(".")
+    again, names, start = command.may("again"), command.number("names", 0), command.number("start", 0)
     engine = world.engines.get(name)
     if engine is None:
         node = command.option("on", "n1")
         ranks, pages = command.number("ranks", 1), command.number("pages", 1)
         engine = world.engines[name] = Engine(name, world.worker(node).name, ranks, command.option("world", "A"), pages)
     command.end()
+    worker = worker_of(world, engine)
+    boot = boot_id(start) if start else worker.core.settings.boot_id
     for one in [label] if label else list(engine.processes):
-        worker_of(world, engine).introduce(world.process(f"{name}.{one}"), previous)
+        process = world.process(f"{name}.{one}")
+        worker.introduce(process, process.welcomed if again else (names, boot if names else b""))
 
 
 def kill(world: World, command: Command) -> None:

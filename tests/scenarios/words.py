@@ -63,6 +63,12 @@ def message(said: msgspec.Struct, names: Names) -> str:
             return f"refused, {code}"
         case cluster.Delta(seq, _, changes):
             return f"delta {seq}: {_changes(changes, names)}"
+        case cluster.Replacement(seq, _, changes, bucket):
+            return f"delta {seq} replaces bucket {bucket:02x}: {_changes(changes, names)}"
+        case cluster.Digests(seq):
+            return f"digests as of delta {seq}"
+        case cluster.SnapshotOffer(seq, keys):
+            return f"offer of a snapshot of delta {seq}, {_keys(keys)}"
         case cluster.SnapshotBegin(seq, keys):
             return f"snapshot of delta {seq} begins, {_keys(keys)}"
         case cluster.SnapshotPart(changes):
@@ -71,10 +77,14 @@ def message(said: msgspec.Struct, names: Names) -> str:
             return f"snapshot of delta {seq} ends, {_keys(keys)}"
         case cluster.Ack(seq):
             return f"ack {seq}"
+        case cluster.SnapshotCredit(seq, parts):
+            return f"credit for {parts} parts of the snapshot of delta {seq}"
+        case cluster.Repair(buckets):
+            return f"repair of buckets {buckets.hex(' ')}"
         case cluster.Resync(0, reason):
-            return f"send a snapshot ({reason})"
+            return f"resync by a snapshot ({reason})"
         case cluster.Resync(from_seq, reason):
-            return f"send deltas from {from_seq} ({reason})"
+            return f"resync from delta {from_seq} ({reason})"
     return plain(said)
 
 

@@ -64,7 +64,7 @@ class Worker:
             self.core.validate()
             self._carry_out(done)
 
-    def introduce(self, process: Process, previous: int | None) -> None:
+    def introduce(self, process: Process, previous: tuple[int, bytes]) -> None:
         """A process says hello, and names the session that it had before."""
         decoded = received(process.hello(previous))
         self._last_session += 1
@@ -161,6 +161,10 @@ class Worker:
                 self.feed(events.LinkAcked(seq))
             case cluster.Resync(from_seq) if link.live:
                 self.feed(events.ResyncAsked(from_seq))
+            case cluster.SnapshotCredit(seq, parts) if link.live:
+                self.feed(events.SnapshotCredited(seq, parts))
+            case cluster.Repair(buckets) if link.live:
+                self.feed(events.RepairAsked(buckets))
 
     def _welcomed(self, link: Link, epoch: Epoch, expect_seq: int) -> None:
         """As production's link does: no leader of other data than etcd's, none below the highest epoch."""

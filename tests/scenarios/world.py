@@ -67,7 +67,7 @@ class World:
     def boot_worker(self, name: str, settings: Callable[[bytes], CoreSettings]) -> Worker:
         """A worker's process starts, with a boot id of its own."""
         self._boots += 1
-        self.workers[name] = Worker(self, name, settings(f"boot-id-{self._boots:08}".encode()))
+        self.workers[name] = Worker(self, name, settings(boot_id(self._boots)))
         return self.workers[name]
 
     def boot_leader(self, name: str, settings: LeaderSettings) -> Leader:
@@ -91,13 +91,15 @@ class World:
     # -- links -------------------------------------------------------------------------------------
 
     def open_link(self, node: str, leader: str) -> Link:
-        """A worker connects, after reading etcd, and its hello is on its way."""
+        """A worker connects, after reading etcd if it can, and its hello is on its way."""
         worker = self.worker(node)
         if worker.link is not None:
             worker.lost(worker.link)
         self._link_numbers += 1
         link = self.links[node, leader] = Link(self._link_numbers, node, self.leader(leader).name)
-        worker.link, worker.uid, worker.history = link, self.etcd.uid, self.etcd.history
+        worker.link = link
+        if not self.etcd.away:
+            worker.uid, worker.history = self.etcd.uid, self.etcd.history
         link.send(True, worker.hello())
         return link
 
@@ -207,7 +209,7 @@ class World:
                 worker.feed(worker_events.Tick())
         for leader in self.leaders.values():
             if not leader.paused:
-                if self.etcd.leader == leader.name:
+                if self.etcd.leader == leader.name and not self.etcd.away:
                     leader.renew()
                 leader.feed(leader_events.Tick())
 
@@ -224,6 +226,11 @@ class World:
             if not self.worker(link.worker).paused:
                 moved += self.deliver(link, False, len(link.down) + 1)
         return moved
+
+
+def boot_id(start: int) -> bytes:
+    """Of the first worker that is started, the second, and so on."""
+    return f"boot-id-{start:08}".encode()
 
 
 def _find(book: dict[str, T], name: str, what: str) -> T:

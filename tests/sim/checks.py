@@ -111,6 +111,8 @@ class LeaderChecks:
         for one in done:
             if isinstance(one, leader_instructions.SendTo) and isinstance(one.message, cluster.LinkWelcome):
                 self._is_current(one.link)
+            if isinstance(one, leader_instructions.NoteDrift):
+                self._has_drifted(one)
         if isinstance(event, leader_events.Tick) and not done:
             self._idle += 1
             if self._idle % _IDLE_TICKS:
@@ -129,6 +131,13 @@ class LeaderChecks:
 
     def refused(self, error: FrameRefused) -> None:
         raise Violation("frames-understood", f"{self._leader.name}: {error}")
+
+    def _has_drifted(self, note: leader_instructions.NoteDrift) -> None:
+        """index-converges, without help: digests differ only where a fault made the index wrong."""
+        if note.node not in self._leader.drifted:
+            detail = f"{self._leader.name} differs from {note.node} in buckets {note.buckets}, though nobody made it"
+            raise Violation("index-converges", detail)
+        self._leader.world.numbers["drifts noticed"] += 1
 
     def _is_current(self, link: int) -> None:
         side = self._leader.links.get(link)

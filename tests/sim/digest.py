@@ -9,10 +9,21 @@ import blockyard.common.codec
 import blockyard.engine.session
 import blockyard.leader.core.leader
 import blockyard.worker.core.worker
+import blockyard.worker.election_key
 
 _HEX_DIGITS = 12
 _COMMON = Path(blockyard.common.codec.__file__).parent
-_OF_COMMON = ("codec", "fencing", "frame_protocol", "identity", "link", "slot_table", "messages/*", "etcd/*")
+_OF_COMMON = (
+    "codec",
+    "config/address",
+    "fencing",
+    "frame_protocol",
+    "identity",
+    "link",
+    "slot_table",
+    "messages/*",
+    "etcd/*",
+)
 
 
 def code_digest() -> str:
@@ -32,6 +43,7 @@ def sources() -> dict[str, Path]:
     """The files by a name that is the same on every machine."""
     found = [path for pattern in _OF_COMMON for path in _COMMON.glob(f"{pattern}.py")]
     found += Path(blockyard.worker.core.worker.__file__).parent.rglob("*.py")
+    found.append(Path(blockyard.worker.election_key.__file__))
     found += Path(blockyard.leader.core.leader.__file__).parent.rglob("*.py")
     found += Path(blockyard.engine.session.__file__).parent.glob("*.py")
     named = {path.as_posix().rpartition("/blockyard/")[2]: path for path in found}

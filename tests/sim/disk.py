@@ -11,14 +11,19 @@ happens at one moment, when its time has passed. Bytes are exact, and pages of t
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from blockyard.worker.disk.io import DiskDirectory
+import xxhash
+
+from blockyard.worker.disk.buffers import aligned
+from blockyard.worker.disk.io import PAGE, DiskDirectory
 from sim.clock import Clock
 from sim.files import ModelDirectory
+from sim.memory import Tag
 from support.disk_faults import Fault, FaultyDirectory, Kind, ProcessKilled
 from support.power_cut import PowerCutDirectory
 
@@ -26,7 +31,7 @@ _MOST_STEPS = 4
 """System calls of the longest operation, roughly: a kill comes before one of them."""
 
 Answer = Callable[[object], None]
-"""Called once per operation that ends while its process lives, with what it returned or the OSError it raised."""
+"""Called once per operation that ends while its process lives, with what it returned or the exception it raised."""
 
 
 @dataclass(eq=False)
@@ -138,7 +143,7 @@ class ModelDisk:
         result: object
         try:
             result = operation.act()
-        except OSError as error:
+        except Exception as error:
             result = error
         operation.answer(result)
         self._begin_more()
@@ -151,7 +156,31 @@ class ModelDisk:
         if chance < 2 / 3:
             step, where = self._draw.randint(1, _MOST_STEPS), self._draw.random()
             self.faults.inject(Fault(Kind.KILLED, at=step, where=where))
-        try:
+        with contextlib.suppress(Exception, ProcessKilled):
             operation.act()
-        except (OSError, ProcessKilled):
-            return
+
+
+def write_tags(tags: Sequence[Tag], area: memoryview) -> None:
+    """Spread tags over an area's pages, each with its length before it: bytes for the production store."""
+    for at, tag in enumerate(tags):
+        area[at * PAGE : (at + 1) * PAGE] = (bytes([len(tag)]) + tag).ljust(PAGE, b"\0")
+
+
+def read_tags(area: memoryview) -> list[Tag]:
+    """The tags of an area's pages; of a page that holds no tag, whatever stands there."""
+    return [bytes(area[at + 1 : at + 1 + area[at]]) for at in range(0, len(area), PAGE)]
+
+
+def tag_area(tags: Sequence[Tag]) -> memoryview:
+    """A new area that holds these tags."""
+    area = aligned(len(tags) * PAGE)
+    write_tags(tags, area)
+    return area
+
+
+def tag_checksum(area: memoryview) -> int:
+    """What the model memory computes for the same tags. Bytes outside of any tag count too, so that no flip is lost."""
+    tags = read_tags(area)
+    if any(area[at * PAGE + 1 + len(tag) : (at + 1) * PAGE].tobytes().strip(b"\0") for at, tag in enumerate(tags)):
+        return ~xxhash.xxh3_64_intdigest(area) & (1 << 64) - 1
+    return xxhash.xxh3_64_intdigest(b"".join(tags))

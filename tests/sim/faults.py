@@ -58,10 +58,20 @@ WEIGHTS: dict[str, float] = {
 }
 
 _FIRST = 1.0
+_DRIFTS_FROM = 100
+
+LEADER_DRIFT = "leader-drift"
+"""An entry of a leader's index is lost, added, or gets wrong tiers, and nobody is told. Drawn apart from the others:
+each seed keeps those that it had.
+"""
 
 
 def draw_faults(streams: Streams, chaos_seconds: float) -> list[Fault]:
     """This seed's faults: some kinds, at times of their own; a few seeds have none, a few have many."""
+    return sorted([*_draw_chaos(streams, chaos_seconds), *_draw_drifts(streams, chaos_seconds)], key=lambda one: one.at)
+
+
+def _draw_chaos(streams: Streams, chaos_seconds: float) -> list[Fault]:
     draw = streams.of("faults")
     kinds = [kind for kind in WEIGHTS if draw.random() < 0.5]
     count = draw.choice([0, 2, 4, 6, 9, 14, 20])
@@ -70,6 +80,12 @@ def draw_faults(streams: Streams, chaos_seconds: float) -> list[Fault]:
     chosen = draw.choices(kinds, [WEIGHTS[kind] for kind in kinds], k=count)
     times = sorted(draw.uniform(_FIRST, chaos_seconds) for _ in range(count))
     return [_fault(number, at, kind, draw) for number, (at, kind) in enumerate(zip(times, chosen, strict=True))]
+
+
+def _draw_drifts(streams: Streams, chaos_seconds: float) -> list[Fault]:
+    draw = streams.of(f"faults/{LEADER_DRIFT}")
+    count = draw.choice([0, 0, 1, 3])
+    return [_fault(_DRIFTS_FROM + i, draw.uniform(_FIRST, chaos_seconds), LEADER_DRIFT, draw) for i in range(count)]
 
 
 def _fault(number: int, at: float, kind: str, draw: random.Random) -> Fault:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 from blockyard.common.slot_table import PAGE
 from blockyard.worker.core import events
 from blockyard.worker.core.sessions import Session, SessionState
-from sim.faults import Fault
+from sim.drift import corrupt
+from sim.faults import LEADER_DRIFT, Fault
 from sim.leader_node import LEADER_TTL
 from sim.network import Pipe
 from sim.process import Process
@@ -41,6 +42,7 @@ class Injector:
             "worker-zombie": self._worker_zombie,
             "leader-kill": self._leader_kill,
             "leader-pause": lambda f: self._pause(self._one(f, self._leaders()), _long(f)),
+            LEADER_DRIFT: self._leader_drift,
             "leader-slow": lambda f: self._slow(self._one(f, self._leaders()), f),
             "etcd-down": self._etcd_down,
             "etcd-pause": self._etcd_pause,
@@ -95,6 +97,18 @@ class Injector:
         leader.process.kill()
         self._clock.after(4 * fault.size, lambda: self._world.start_leader(leader.name))
         return True
+
+    def _leader_drift(self, fault: Fault) -> bool:
+        """Waits for a leader that knows of a worker; counted when one is found."""
+        self._try_leader_drift(fault, self._clock.now + _PATIENCE)
+        return False
+
+    def _try_leader_drift(self, fault: Fault, until: float) -> None:
+        leading = [leader for leader in self._world.leaders.values() if leader.sure()]
+        if any(corrupt(leader, fault.place, fault.size) for leader in leading):
+            self._world.injected[fault.kind] += 1
+        elif self._clock.now < until:
+            self._clock.after(0.05, lambda: self._try_leader_drift(fault, until))
 
     # etcd.
 

@@ -9,12 +9,13 @@ import json
 from typing import TYPE_CHECKING
 
 from blockyard.common.codec import Decoder, FrameRefused
+from blockyard.common.config import Address
 from blockyard.common.etcd.errors import EtcdError
-from blockyard.common.etcd.leased_key import Held, KeyState
+from blockyard.common.etcd.key_state import Held, KeyState
 from blockyard.common.etcd.tenure import LeaseTerms
 from blockyard.common.etcd.values import KeyValue
 from blockyard.common.etcd.watch import KeyDeleted, KeyPut, Resync, WatchEvent
-from blockyard.common.fencing import Epoch
+from blockyard.common.fencing import Epoch, parse_uid
 from blockyard.common.frame_protocol import FrameProtocol
 from blockyard.common.link import LinkClosed
 from blockyard.common.messages import cluster as wire
@@ -33,13 +34,23 @@ if TYPE_CHECKING:
     from sim.world import World
 
 LEADER_TTL = 2
+LINK_PORT = 7400
 TICK = 0.1
 STALL = 1.0
 SILENCE = 4.0
 HELLO_TIMEOUT = 2.0
 
 SETTINGS = LeaderSettings(
-    "sim", "sim", registration_wait=1.2, claim_grace=6.0, resync_patience=2.0, sweep_keys=64, journal_changes=4096
+    "sim",
+    "sim",
+    registration_wait=1.2,
+    claim_grace=6.0,
+    resync_patience=2.0,
+    snapshots_at_once=1,
+    snapshot_window=2,
+    digest_interval=1.0,
+    sweep_keys=64,
+    journal_changes=4096,
 )
 
 
@@ -54,16 +65,19 @@ class LeaderNode:
         self.checks = LeaderChecks(self)
         self.links: dict[int, WorkerSide] = {}
         self.open: dict[WorkerSide, None] = {}
+        self.drifted: set[str] = set()
+        """Workers about which the index was made wrong."""
         self.numbers = itertools.count(1)
         self._draw = world.streams.of(f"leader/{process.name}")
         self._etcd = EtcdClient(world.etcd, process, world.streams.of(f"etcd/{process.name}"))
         self._ticked = process.clock.now
         self._tenure = Signal()
-        self._record = {"node": name, "link": f"tcp:{process.name}"}
+        address = Address(process.name, LINK_PORT)
+        self._record = {"node": name, "link": str(address)}
         value = json.dumps(self._record).encode()
         terms = LeaseTerms(LEADER_TTL, LEADER_TTL / 4)
         self._key = SimLeasedKey(self._etcd, process, f"{PREFIX}/leader", value, terms, self._alive, self._note)
-        world.network.listen(f"tcp:{process.name}", process, lambda: WorkerSide(self))
+        world.network.listen(f"tcp:{address}", process, lambda: WorkerSide(self))
         for work in (self._key.run(), self._announce(), self._follow(), self._tick(), self._look()):
             process.spawn(work)
 
@@ -141,11 +155,11 @@ class LeaderNode:
             current: KeyValue | None = await self._etcd.call(lambda: server.get(f"{PREFIX}/leader"))
         except EtcdError:
             return False
-        if self._key.state != state or not self._key.is_ours(current) or not self._key.held(self.process.clock.now):
+        if not self._key.confirms(state, current, self.process.clock.now):
             return False
-        uid = found.value.decode()
-        self._key.set_value(json.dumps(self._record | {"uid": uid}).encode())
-        epoch = Epoch(bytes.fromhex(uid), state.create_revision)
+        uid = parse_uid(found.value)
+        self._key.set_value(json.dumps(self._record | {"uid": uid.hex()}).encode())
+        epoch = Epoch(uid, state.create_revision)
         if epoch != self.core.epoch:
             self.checks.leads(epoch)
             self._handle(events.BecameLeader(epoch))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from blockyard.common.etcd import lease_steps as steps
 from blockyard.common.etcd.errors import EtcdError
-from blockyard.common.etcd.key_state import KeyState
+from blockyard.common.etcd.key_state import Held, KeyState
 from blockyard.common.etcd.lease_machine import LeaseMachine
 from blockyard.common.etcd.tenure import LeaseTerms
 from blockyard.common.etcd.values import KeyValue
@@ -46,8 +46,8 @@ class SimLeasedKey:
     def held(self, now: float) -> bool:
         return self._machine.held(now)
 
-    def is_ours(self, current: KeyValue | None) -> bool:
-        return self._machine.is_ours(current)
+    def confirms(self, state: Held, current: KeyValue | None, now: float) -> bool:
+        return self._machine.confirms(state, current, now)
 
     def set_value(self, value: bytes) -> None:
         self._machine.value = value

@@ -74,13 +74,16 @@ def _index(world: World, leader: LeaderNode) -> list[str]:
     core = leader.core
     if core.partial:
         return [f"{leader.name} knows only a part"]
-    held = {worker.node: {key for key, *_ in worker.core.holdings.shared()} for worker in registered(world).values()}
-    shown: dict[str, set[bytes]] = {node: set() for node in held}
+    held = {
+        worker.node: {key: tiers for key, _, tiers in worker.core.holdings.shared()}
+        for worker in registered(world).values()
+    }
+    shown: dict[str, dict[bytes, int]] = {node: {} for node in held}
     for key, _ in core.index.entries():
         for holding in core.where(key):
-            shown.setdefault(holding.node, set()).add(key)
+            shown.setdefault(holding.node, {})[key] = holding.tiers
     return [
-        f"{leader.name} shows {len(shown[node])} keys of {node}, it has {len(held.get(node, ()))}"
+        f"{leader.name} shows {len(shown[node])} keys of {node}, it has {len(held.get(node, {}))}"
         for node in shown
-        if shown[node] != held.get(node, set())
+        if shown[node] != held.get(node, {})
     ]

@@ -1,5 +1,6 @@
 """What of a worker faces etcd and the leader: registration, finding the leader, the link. Owns the same steps in the
-same order as production's registration, leader_finder and leader_link; the fence is the production one.
+same order as production's registration, leader_finder and leader_link; the lease machine, what the election key means
+and the fence are the production ones.
 """
 
 from __future__ import annotations
@@ -9,17 +10,16 @@ import json
 from typing import TYPE_CHECKING
 
 from blockyard.common.codec import Decoder, FrameRefused
-from blockyard.common.etcd.errors import EtcdError, EtcdRefused
-from blockyard.common.etcd.history import HistoryCounter
-from blockyard.common.etcd.leased_key import Held, KeyState
+from blockyard.common.etcd.errors import EtcdError
+from blockyard.common.etcd.key_state import Held, KeyState
 from blockyard.common.etcd.tenure import LeaseTerms
 from blockyard.common.etcd.values import KeyValue
-from blockyard.common.etcd.watch import KeyPut, Resync
 from blockyard.common.fencing import Epoch, EpochFence
 from blockyard.common.frame_protocol import FrameProtocol
 from blockyard.common.link import LinkClosed
 from blockyard.common.messages import cluster
 from blockyard.worker.core import events, instructions
+from blockyard.worker.election_key import ElectionKey, LeaderAddress
 from sim.etcd_client import EtcdClient
 from sim.leased_key import SimLeasedKey
 from sim.tasks import Future, Signal
@@ -60,6 +60,10 @@ class _Connection(FrameProtocol[cluster.ToWorker]):
                 self._worker.feed(events.LinkAcked(seq))
             case cluster.Resync(from_seq) if self.up:
                 self._worker.feed(events.ResyncAsked(from_seq))
+            case cluster.SnapshotCredit(seq, parts) if self.up:
+                self._worker.feed(events.SnapshotCredited(seq, parts))
+            case cluster.Repair(buckets) if self.up:
+                self._worker.feed(events.RepairAsked(buckets))
             case _:
                 self.abort("not expected here")
 
@@ -81,8 +85,8 @@ class WorkerLink:
             worker.world.etcd, worker.process, worker.world.streams.of(f"etcd/{self._process.name}")
         )
         self._fence = EpochFence()
-        self._leader: tuple[Epoch, str, int] | None = None
-        self._seen = HistoryCounter()
+        self._leader: LeaderAddress | None = None
+        self._election = ElectionKey()
         self._doubted = False
         self.incarnation = 0
         self._changed = Signal()
@@ -128,13 +132,9 @@ class WorkerLink:
                 self._doubted = False
                 while not self._doubted:
                     event = await watch.next(1.0)
-                    if isinstance(event, Resync):
-                        self._seen.resync(event)
-                        if event.listing.first is not None:
-                            await self._found(event.listing.first)
-                    elif isinstance(event, KeyPut):
-                        self._seen.put(event.kv)
-                        await self._found(event.kv)
+                    entry = None if event is None else self._election.heard(event)
+                    if entry is not None:
+                        await self._found(entry)
             except EtcdError:
                 await self._process.sleep(1.0)
             finally:
@@ -143,10 +143,7 @@ class WorkerLink:
     async def _found(self, entry: KeyValue) -> None:
         server = self._worker.world.etcd
         uid: KeyValue | None = await self._etcd.call(lambda: server.get(f"{PREFIX}/uid"))
-        if uid is None:
-            raise EtcdRefused("the uid is missing, though there is a leader")
-        epoch = Epoch(bytes.fromhex(uid.value.decode()), entry.create_revision)
-        leader = epoch, json.loads(entry.value)["link"], self._seen.history
+        leader = self._election.leader(entry, uid)
         if leader != self._leader:
             self._leader = leader
             self._drop()
@@ -160,7 +157,7 @@ class WorkerLink:
                 await self._changed.wait(self._process, 60.0)
             self._changed.clear()
             began = self._process.clock.now
-            await self._one_link(*self._leader)
+            await self._one_link(self._leader)
             if self._process.clock.now - began > _LAST_BACKOFF:
                 backoff = _FIRST_BACKOFF
             pause = backoff * self._worker.draw.uniform(0.5, 1.0)
@@ -169,14 +166,14 @@ class WorkerLink:
             else:
                 backoff = min(2 * backoff, _LAST_BACKOFF)
 
-    async def _one_link(self, epoch: Epoch, address: str, history: int) -> None:
+    async def _one_link(self, leader: LeaderAddress) -> None:
         connection = _Connection(self._worker)
-        if not await self._worker.world.network.connect(self._process, address, connection):
+        if not await self._worker.world.network.connect(self._process, f"tcp:{leader.address}", connection):
             self._doubted = True
             return
         self._connection = connection
         try:
-            await self._greet(connection, epoch, history)
+            await self._greet(connection, leader)
             await self._stay(connection)
         except (_Refused, LinkClosed):
             self._doubted = True
@@ -184,8 +181,8 @@ class WorkerLink:
             if self._process.alive:
                 self._down(connection)
 
-    async def _greet(self, connection: _Connection, leader: Epoch, history: int) -> None:
-        connection.send(self._hello(leader.cluster_uid))
+    async def _greet(self, connection: _Connection, leader: LeaderAddress) -> None:
+        connection.send(self._hello(leader.epoch.cluster_uid))
         answered: Future[None] = Future()
         connection.answer.when_done(lambda: answered.resolve(None))
         connection.over.when_done(lambda: answered.resolve(None))
@@ -196,11 +193,11 @@ class WorkerLink:
             self._worker.checks.turned_away(answer)
             raise _Refused
         epoch = Epoch(answer.cluster_uid, answer.epoch)
-        if epoch.cluster_uid != leader.cluster_uid or not self._fence.admit(epoch, history):
+        if epoch.cluster_uid != leader.epoch.cluster_uid or not self._fence.admit(epoch, leader.history):
             raise _Refused
         connection.up = True
-        self._worker.checks.linked(epoch, history)
-        self._worker.feed(events.LinkUp(epoch, answer.expect_seq, history))
+        self._worker.checks.linked(epoch, leader.history)
+        self._worker.feed(events.LinkUp(epoch, answer.expect_seq, leader.history))
 
     def _hello(self, uid: bytes) -> cluster.WorkerHello:
         low, high = self._worker.protocol

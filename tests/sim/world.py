@@ -222,4 +222,6 @@ def _limits(streams: Streams) -> dict[str, int | float]:
         "outbox_changes": draw.choice([6, 512]),
         "outbox_deltas": draw.choice([2, 64]),
         "snapshot_parts_per_tick": draw.choice([1, 8]),
+        "snapshot_part_keys": 4,
+        "digest_interval": 1.0,
     }

@@ -5,6 +5,7 @@ Works on any directory, real or modelled. Owns the expectations; never looks int
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -72,30 +73,48 @@ class Bench:
     next_key: int = 0
     acknowledged: dict[bytes, Extent] = field(default_factory=dict)
     """What must be there: its write was acknowledged, and nobody asked for it to go."""
+    durable: dict[bytes, Extent] = field(default_factory=dict)
+    """Those of them that were synced."""
     dropped: set[Extent] = field(default_factory=set)
     """What must not be found again: its drop was noted."""
     lives: int = 0
+    reads: int = 0
 
-    def start(self, directory: DiskDirectory) -> SegmentStore:
+    def start(self, directory: DiskDirectory, *, after_power_cut: bool = False) -> None:
         """A new life: what it finds, logs and scans together, is checked against what is known."""
         self.lives += 1
         self.store, started = open_store(directory, self.settings, self.lives)
         found = dict.fromkeys(started.extents)
         for number in started.to_scan:
             found.update((extent, None) for extent in self.store.scan(number))
-        assert not self.dropped & found.keys(), "what was dropped was found again"
-        lost = [extent for extent in self.acknowledged.values() if extent not in found]
+        must = self.durable if after_power_cut else self.acknowledged
+        lost = [extent for extent in must.values() if extent not in found]
         assert not lost, "what was acknowledged was not found"
-        self.acknowledged = {extent.key: extent for extent in found}
+        if not after_power_cut:
+            assert not self.dropped & found.keys(), "what was dropped was found again"
+        self.acknowledged.clear()
         self.dropped.clear()
-        return self.store
+        for extent in found:
+            result = outcome(self.store, extent)
+            if result == "right":
+                self.acknowledged[extent.key] = extent
+            else:
+                assert after_power_cut and extent not in must.values(), f"{result} for what was found"
+                self.store.drop(extent)
+        self.check_books(directory)
 
-    def step(self) -> None:
-        """One operation; errors of the disk pass."""
-        act: Callable[[], None] = self.draw.choices(
-            [self.put, self.read, self.drop, self.reclaim, self.store.sync], [10, 5, 2, 1, 1]
-        )[0]
-        act()
+    def check_books(self, directory: DiskDirectory) -> None:
+        """Restart accounting is exact, and the cap is kept."""
+        assert self.store.used_bytes == allocated(directory)
+        assert self.store.used_bytes <= self.settings.cap_bytes
+
+    def steps(self, count: int) -> None:
+        """Some operations; errors of the disk pass, as those above a store would let them."""
+        for _ in range(count):
+            acts: list[Callable[[], None]] = [self.put, self.read, self.drop, self.reclaim, self.sync]
+            (act,) = self.draw.choices(acts, [10, 5, 2, 0.5, 1])
+            with contextlib.suppress(OSError):
+                act()
 
     def put(self) -> None:
         self.next_key += 1
@@ -108,11 +127,13 @@ class Bench:
 
     def read(self) -> None:
         if self.acknowledged:
+            self.reads += 1
             assert outcome(self.store, self.draw.choice(list(self.acknowledged.values()))) in ("right", "error")
 
     def drop(self) -> None:
         if self.acknowledged:
             extent = self.acknowledged.pop(self.draw.choice(list(self.acknowledged)))
+            self.durable.pop(extent.key, None)
             if self.store.drop(extent):
                 self.dropped.add(extent)
 
@@ -120,8 +141,12 @@ class Bench:
         segments = self.store.segments()
         if segments:
             number = segments[0].number
-            gone = [one for one in (*self.acknowledged.values(), *self.dropped) if one.segment == number]
-            for extent in gone:
-                self.acknowledged.pop(extent.key, None)
-                self.dropped.discard(extent)
-            self.store.reclaim(number)
+            for known in (self.acknowledged, self.durable):
+                for extent in [extent for extent in known.values() if extent.segment == number]:
+                    del known[extent.key]
+            self.dropped = {extent for extent in self.dropped if extent.segment != number}
+            assert self.store.reclaim(number)
+
+    def sync(self) -> None:
+        self.store.sync()
+        self.durable = dict(self.acknowledged)

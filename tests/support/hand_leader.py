@@ -27,6 +27,8 @@ from support.etcd_server import EtcdServer
 SECONDS = 30.0
 _LOOK = 0.02
 
+ANY_PARTS = 1 << 20
+
 _M = TypeVar("_M", bound=msgspec.Struct)
 
 
@@ -112,7 +114,7 @@ class HandLeader(Closing):
 
 
 class LeaderSide:
-    """One link with its worker's hello. Pings are answered while it is not `silent`."""
+    """One link with its worker's hello. Pings are answered while it is not `silent`, snapshots are let in."""
 
     hello: cluster.WorkerHello
 
@@ -191,4 +193,6 @@ class LeaderSide:
                 return
             if isinstance(message, cluster.Ping) and not self.silent:
                 self.send(cluster.Pong(message.number))
+            if isinstance(message, cluster.SnapshotOffer):
+                self.send(cluster.SnapshotCredit(message.seq, ANY_PARTS))
             self._came.put(message)

@@ -5,8 +5,10 @@ Owns the clock and the making of messages. Every event is followed by a check of
 
 from __future__ import annotations
 
+import hashlib
 from typing import TypeVar
 
+from blockyard.common.digests import RollingDigests
 from blockyard.common.fencing import Epoch
 from blockyard.common.messages import cluster as wire
 from blockyard.common.metrics.counters import Counters
@@ -24,8 +26,8 @@ M = TypeVar("M", bound=wire.ToWorker)
 
 
 def key(number: int) -> bytes:
-    """A key; the first byte varies as a digest's does."""
-    return bytes([number * 37 % 256]) + number.to_bytes(31, "big")
+    """A key; all of its bytes vary as a digest's do, and those of small numbers are in buckets of their own."""
+    return bytes([number * 37 % 256]) + hashlib.sha256(number.to_bytes(8, "big")).digest()[1:]
 
 
 def change(number: int, tiers: int = HOST, world: int = 0) -> wire.Change:
@@ -44,6 +46,14 @@ def snapshot(seq: int, *changes: wire.Change, part: int = 2) -> list[wire.FromWo
         *parts,
         wire.SnapshotEnd(seq, len(changes)),
     ]
+
+
+def digests(seq: int, *changes: wire.Change) -> wire.Digests:
+    """What a worker that holds these says of it as of delta `seq`."""
+    rolling = RollingDigests()
+    for one in changes:
+        rolling.flip(one.key, one.tiers)
+    return wire.Digests(seq, rolling.packed())
 
 
 def hello(node: str = "n1", incarnation: int = 5, next_seq: int = 1, **fields: object) -> wire.WorkerHello:
@@ -107,6 +117,11 @@ class World:
         link, _ = self.open(hello(node, incarnation))
         self.say(link, *snapshot(0, *changes))
         return link
+
+    def corrupt(self, node: str, *changes: wire.Change) -> None:
+        """Make the index wrong about what a node holds, behind the back of its claims."""
+        self.core.index.apply(self.core.members.by_node[node].claims.holder, changes)
+        self.core.validate()
 
     def holders(self, number: int) -> dict[str, int]:
         """Tiers by node, as /v1/where would say."""

@@ -82,8 +82,10 @@ class PowerCutDirectory:
     def rename(self, old: str, new: str) -> None:
         self.check()
         with self._lock:
-            moved, replaced = self._known(old), self._kept(new)
+            moved, there, replaced = self._known(old), self._known(new), self._kept(new)
             self.inner.rename(old, new)
+            if there is not moved:
+                there.name = None
             self._name(moved, new)
 
             def undo() -> None:
@@ -133,7 +135,9 @@ class PowerCutDirectory:
         self._changes.append(Change(file, of_data, undo))
 
     def _known(self, name: str) -> Known:
-        return self._files.setdefault(name, Known(name))
+        if name not in self._files or self._files[name].name != name:
+            self._files[name] = Known(name)
+        return self._files[name]
 
     def _name(self, file: Known, name: str) -> None:
         file.name = name

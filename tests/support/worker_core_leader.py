@@ -14,8 +14,9 @@ UID = b"cluster-uid-16by"
 class Leader:
     """What a leader knows of one worker; it keeps to the rules of the link."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, window: int = 8) -> None:
         self.node = node
+        self.window = window
         self.held: set[bytes] = set()
         self.tiers: dict[bytes, int] = {}
         self.worlds: dict[int, bytes] = {}
@@ -25,9 +26,12 @@ class Leader:
 
     def take(self, out: list[instructions.Instruction]) -> list[object]:
         """Apply what was published."""
-        messages = [m for one in out if isinstance(one, instructions.Publish) for m in one.messages]
+        messages: list[object] = [m for one in out if isinstance(one, instructions.Publish) for m in one.messages]
+        answers: list[object] = []
         for message in messages:
-            if isinstance(message, cluster.SnapshotBegin):
+            if isinstance(message, cluster.SnapshotOffer):
+                answers += self.credit(message.seq, self.window)
+            elif isinstance(message, cluster.SnapshotBegin):
                 self.parts = set()
                 self.worlds = {world.index: world.fingerprint for world in message.worlds}
             elif isinstance(message, cluster.SnapshotPart):
@@ -38,12 +42,19 @@ class Leader:
                 assert len(self.parts) == message.keys
                 self.held, self.expect = set(self.parts), message.seq + 1
                 self.snapshots += 1
-            elif isinstance(message, cluster.Delta):
+            elif isinstance(message, cluster.Delta | cluster.Replacement):
                 self.apply(message)
-        return list(messages)
+        return messages + answers
 
-    def apply(self, delta: cluster.Delta) -> None:
+    def credit(self, seq: int, parts: int) -> list[object]:
+        """Let so many parts come; none when the window is 0."""
+        return self.take(self.node.do(events.SnapshotCredited(seq, parts))) if parts else []
+
+    def apply(self, delta: cluster.Delta | cluster.Replacement) -> None:
         assert delta.seq == self.expect
+        if isinstance(delta, cluster.Replacement):
+            whole = range(delta.first, delta.last + 1)
+            self.held -= {key for key in self.held if key[0] == delta.bucket and key[1] in whole}
         self.worlds |= {world.index: world.fingerprint for world in delta.worlds}
         for change in delta.changes:
             assert change.world in self.worlds

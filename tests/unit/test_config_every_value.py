@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from blockyard.cli import main as cli
+from blockyard.common.config.disk import DiskSpecs, FreeSpace
 from blockyard.common.config.kinds import (
     MAX_SOCKET_PATH,
     Choice,
@@ -27,7 +28,6 @@ from blockyard.common.config.kinds import (
     SocketPath,
     Switch,
 )
-from blockyard.common.config.disk import DiskSpecs, FreeSpace
 from blockyard.common.config.load import ROLES, SCHEMA
 from blockyard.common.config.settings import Setting, settings_of
 

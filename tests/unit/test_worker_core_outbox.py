@@ -28,7 +28,7 @@ def test_a_new_link_begins_with_a_snapshot_and_goes_on_with_deltas() -> None:
     node.do(events.Incarnated(7))
     leader = Leader(node)
     kinds = [type(one) for one in leader.link()]
-    assert kinds == [cluster.SnapshotBegin, cluster.SnapshotPart, cluster.SnapshotEnd]
+    assert kinds == [cluster.SnapshotOffer, cluster.SnapshotBegin, cluster.SnapshotPart, cluster.SnapshotEnd]
     engine.store(keys(2))
     node.check()
     leader.tick()
@@ -182,20 +182,77 @@ def test_a_leader_that_does_not_acknowledge_is_sent_only_so_much() -> None:
     assert leader.held == held(node)
 
 
-def test_a_snapshot_is_spread_over_steps_and_what_happens_meanwhile_follows() -> None:
-    node, engine, leader = linked(snapshot_parts_per_tick=1)
-    leader.tick()
-    engine.store(keys(1, 2))
+def test_a_worker_with_nothing_sends_its_snapshot_at_once() -> None:
+    node = Node()
+    node.do(events.Incarnated(7))
+    kinds = [type(one) for one in Leader(node, window=0).link()]
+    assert kinds == [cluster.SnapshotBegin, cluster.SnapshotEnd]
+
+
+def stored(*numbers: int, window: int, **settings: float) -> tuple[Node, Engine, Leader]:
+    """A node with these keys, in parts of one key, whose leader gives credit for `window` parts at first."""
+    node = Node(slots=16, snapshot_part_keys=1, **settings)
+    engine = node.engine()
+    engine.store(keys(*numbers))
     node.check()
+    node.do(events.Incarnated(7))
+    return node, engine, Leader(node, window)
+
+
+def test_a_snapshot_waits_for_credit_and_is_offered_once() -> None:
+    node, _, leader = stored(1, 2, window=0)
+    (offer,) = leader.link()
+    assert offer == cluster.SnapshotOffer(0, 2)
+    assert not [one for one in leader.tick() if isinstance(one, cluster.SnapshotOffer)]
+    leader.credit(offer.seq, 2)
+    assert leader.held == held(node)
+
+
+def test_no_more_parts_are_sent_than_there_is_credit_for() -> None:
+    node, _, leader = stored(1, 2, 3, 4, 5, window=2)
+    kinds = [type(one) for one in leader.link()]
+    assert kinds.count(cluster.SnapshotPart) == 2
+    for _ in range(5):
+        assert not [one for one in leader.tick() if isinstance(one, cluster.SnapshotPart)]
+    assert [type(one) for one in leader.credit(0, 4)] == [cluster.SnapshotPart] * 2
+    assert [type(one) for one in leader.credit(0, 8)] == [cluster.SnapshotPart, cluster.SnapshotEnd]
+    assert leader.held == held(node)
+
+
+def test_one_step_sends_only_so_many_parts_whatever_the_credit() -> None:
+    node, _, leader = stored(1, 2, 3, 4, 5, window=100, snapshot_parts_per_tick=2)
+    assert [type(one) for one in leader.link()].count(cluster.SnapshotPart) == 2
     leader.tick()
-    node.do(events.ResyncAsked(0))
-    assert [type(one) for one in leader.tick()] == [cluster.SnapshotBegin]
-    engine.store(keys(3))
+    assert leader.snapshots == 0
+    leader.tick()
+    assert leader.held == held(node)
+
+
+def test_credit_of_an_earlier_snapshot_is_void() -> None:
+    node, engine, leader = stored(1, 2, 3, window=1, outbox_changes=1)
+    leader.link()
+    leader.window = 0
+    engine.store(keys(4, 5))
+    node.check()
+    assert [type(one) for one in leader.tick() if not isinstance(one, cluster.WorkerStats)] == [cluster.SnapshotOffer]
+    assert leader.credit(0, 100) == []
+    leader.credit(1, 100)
+    assert leader.held == held(node)
+
+
+def test_what_changes_during_a_snapshot_follows() -> None:
+    """A key that goes, one that comes, and one of a world that came up since the begin."""
+    node, engine, leader = stored(1, 2, 3, window=1)
+    leader.link()
+    engine.store(keys(4))
+    other = node.engine("b", fingerprint=b"g" * 32)
+    other.store(keys(5))
     node.check()
     node.core.holdings.evict(node.core.holdings.index[keys(1)[0]], "room")
+    leader.credit(0, 100)
     leader.tick()
-    leader.tick()
-    assert leader.held == set(keys(2, 3)) == held(node)
+    assert leader.held == set(keys(2, 3, 4, 5)) == held(node)
+    assert set(leader.worlds.values()) == {b"f" * 32, b"g" * 32}
 
 
 def test_a_link_lost_in_mid_snapshot_begins_again() -> None:

@@ -23,8 +23,9 @@ from blockyard.common.etcd import (
 )
 from blockyard.leader.core import events
 from blockyard.leader.roster import Roster
+from blockyard.worker.election_key import LeaderAddress
 from blockyard.worker.health import Health
-from blockyard.worker.leader_finder import LeaderAddress, LeaderFinder
+from blockyard.worker.leader_finder import LeaderFinder
 from support.etcd_server import EtcdServer
 from support.polling import until
 

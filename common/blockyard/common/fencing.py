@@ -7,6 +7,19 @@ was restored from a backup keeps its uid and goes back in its revisions.
 
 from dataclasses import dataclass
 
+UID_BYTES = 16
+
+
+def parse_uid(text: bytes) -> bytes:
+    """The cluster uid as etcd has it, in hex; ValueError if it is none."""
+    try:
+        uid = bytes.fromhex(text.decode("ascii"))
+    except ValueError:
+        uid = b""
+    if len(uid) != UID_BYTES:
+        raise ValueError(f"the cluster uid is {text!r}; right: {2 * UID_BYTES} hex digits")
+    return uid
+
 
 @dataclass(frozen=True, slots=True)
 class Epoch:

@@ -23,10 +23,9 @@ from blockyard.common.etcd import (
     Waiting,
 )
 from blockyard.common.etcd import KeyState as ElectionState
-from blockyard.common.fencing import Epoch
+from blockyard.common.fencing import UID_BYTES, Epoch, parse_uid
 from blockyard.common.logs import fields
 
-UID_BYTES = 16
 _RETRY_S = 0.3
 
 log = logging.getLogger(__name__)
@@ -148,7 +147,7 @@ class Election:
         except EtcdError as error:
             log.warning("cluster uid cannot be read", extra=fields(error=error))
             return False
-        if self._key.state != state or not self._key.is_ours(current) or not self._key.held(time.monotonic()):
+        if not self._key.confirms(state, current, time.monotonic()):
             return False
         self._key.set_value(msgspec.json.encode(msgspec.structs.replace(self._record, uid=uid.hex())))
         self._on_lead(Epoch(uid, state.create_revision))
@@ -159,12 +158,9 @@ class Election:
         fresh = secrets.token_hex(UID_BYTES).encode()
         _, found = await self._client.keys.create_if_absent(self._uid_key, fresh)
         try:
-            uid = bytes.fromhex(found.value.decode())
-        except ValueError:
-            uid = b""
-        if len(uid) != UID_BYTES:
-            raise EtcdError(f"{self._uid_key} is {found.value!r}; right: {2 * UID_BYTES} hex digits")
-        return uid
+            return parse_uid(found.value)
+        except ValueError as error:
+            raise EtcdError(f"{self._uid_key}: {error}") from None
 
 
 def _record(kv: KeyValue) -> LeaderRecord | None:

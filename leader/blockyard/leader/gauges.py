@@ -30,4 +30,5 @@ def _refresh(service: Service) -> None:
         gauge("blockyard_leader_workers", states[state], state=state)
     gauge("blockyard_leader_index_keys", core.index.keys)
     gauge("blockyard_leader_index_copies", core.index.copies)
+    gauge("blockyard_leader_snapshots_waiting", len(core.dialogue.turns.waiting))
     gauge("blockyard_leader_uptime_seconds", time.monotonic() - service.started)

@@ -18,7 +18,7 @@ from blockyard.common.messages import cluster as wire
 from blockyard.common.metrics.counters import Counters
 from blockyard.common.tls import peer_name
 from blockyard.leader.core import events
-from blockyard.leader.core.instructions import CloseLink, Instruction, SendTo
+from blockyard.leader.core.instructions import CloseLink, Instruction, NoteDrift, SendTo
 from blockyard.leader.refusals import Refusals
 
 HELLO_TIMEOUT = 5.0
@@ -85,6 +85,11 @@ class WorkerLinks:
                     link.abort(str(error))
             case CloseLink(_, reason):
                 link.close(reason)
+            case NoteDrift(_, node, buckets):
+                log.warning(
+                    "the index had drifted from what a worker holds; it is being repaired",
+                    extra=fields(link=instruction.link, node=node, buckets=len(buckets), first=buckets[:8]),
+                )
 
     def opened(self, link: "_Link") -> None:
         """A connection was made."""

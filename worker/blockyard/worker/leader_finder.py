@@ -1,23 +1,18 @@
-"""Who leads the cluster, as etcd says. Owns following the election key and reading the cluster uid; must
-never speak to a leader. While etcd is away the last answer stands: it may be stale, which the epoch fence
-takes care of.
+"""Who leads the cluster, as etcd says. Owns following the election key and reading the cluster uid; must never
+know what they mean, nor speak to a leader. While etcd is away the last answer stands: it may be stale, which the
+epoch fence takes care of.
 """
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from blockyard.common.config import Address, parse_address
 from blockyard.common.etcd.client import EtcdClient
-from blockyard.common.etcd.errors import EtcdError, EtcdRefused
-from blockyard.common.etcd.history import HistoryCounter
-from blockyard.common.etcd.values import KeyValue
-from blockyard.common.etcd.watch import KeyPut, Resync, Watch, WatchEvent
-from blockyard.common.fencing import Epoch
+from blockyard.common.etcd.errors import EtcdError
+from blockyard.common.etcd.watch import Watch, WatchEvent
 from blockyard.common.logs import fields
+from blockyard.worker.election_key import ElectionKey, LeaderAddress
 from blockyard.worker.health import Health
 
 _log = logging.getLogger(__name__)
@@ -26,20 +21,6 @@ _PART = "etcd"
 _LOOK = 1.0
 _RETRY = 1.0
 _PATIENCE = 2.0
-_UID_BYTES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class LeaderAddress:
-    """A leader's claim: its term, its name (which its certificate must carry) and where it listens.
-
-    `history` counts how often etcd was seen to go back, as it does when it is restored from a backup.
-    """
-
-    epoch: Epoch
-    node: str
-    address: Address
-    history: int = 0
 
 
 class LeaderFinder:
@@ -50,7 +31,7 @@ class LeaderFinder:
         self._prefix = prefix
         self._health = health
         self._found = found
-        self._seen = HistoryCounter()
+        self._key = ElectionKey()
         self._doubted = asyncio.Event()
 
     def doubt(self) -> None:
@@ -91,34 +72,11 @@ class LeaderFinder:
             self._health.ill(_PART, "no endpoint answers")
 
     async def _take(self, event: WatchEvent) -> None:
-        match event:
-            case Resync():
-                self._seen.resync(event)
-                if event.listing.first is None:
-                    return
-                current = event.listing.first
-            case KeyPut(kv=kv):
-                self._seen.put(kv)
-                current = kv
-            case _:
-                # No leader for now; the link, if it stands, does no harm.
-                return
+        entry = self._key.heard(event)
+        if entry is None:
+            return
         uid = await self._client.keys.get(f"{self._prefix}/uid")
-        if uid is None:
-            raise EtcdRefused(f"etcd key {self._prefix}/uid is missing, though {current.key} is there")
         try:
-            self._found(_leader(current, uid, self._seen.history))
-        except (ValueError, KeyError, TypeError) as error:
-            _log.error("leader's entry in etcd cannot be read", extra=fields(key=current.key, error=error))
-
-
-def _leader(entry: KeyValue, uid: KeyValue, history: int) -> LeaderAddress:
-    """Raises ValueError, KeyError or TypeError on an entry that no leader of this version would write."""
-    content = json.loads(entry.value)
-    cluster_uid = bytes.fromhex(uid.value.decode("ascii"))
-    if len(cluster_uid) != _UID_BYTES:
-        raise ValueError(f"the cluster uid is {cluster_uid.hex()}, not {_UID_BYTES} bytes in hex")
-    node, link = content["node"], content["link"]
-    if not isinstance(node, str):
-        raise TypeError(f"node is {node!r}, not a name")
-    return LeaderAddress(Epoch(cluster_uid, entry.create_revision), node, parse_address(link), history)
+            self._found(self._key.leader(entry, uid))
+        except ValueError as error:
+            _log.error("leader's entry in etcd cannot be read", extra=fields(key=entry.key, error=error))

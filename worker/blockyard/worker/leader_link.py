@@ -23,8 +23,8 @@ from blockyard.common.logs import fields
 from blockyard.common.messages import cluster
 from blockyard.common.tls import peer_name
 from blockyard.worker.core import events, instructions
+from blockyard.worker.election_key import LeaderAddress
 from blockyard.worker.health import Health
-from blockyard.worker.leader_finder import LeaderAddress
 
 _log = logging.getLogger(__name__)
 
@@ -78,6 +78,10 @@ class _Connection(FrameProtocol[cluster.ToWorker]):
                 self._feed(events.LinkAcked(seq))
             case cluster.Resync(from_seq) if self.up:
                 self._feed(events.ResyncAsked(from_seq))
+            case cluster.SnapshotCredit(seq, parts) if self.up:
+                self._feed(events.SnapshotCredited(seq, parts))
+            case cluster.Repair(buckets) if self.up:
+                self._feed(events.RepairAsked(buckets))
             case _:
                 self._frame_refused("unexpected")
                 self.abort(f"the leader sent {type(message).__name__} where it is not expected")

@@ -82,6 +82,10 @@ class LeaseMachine:
             return False
         return (entry.create_revision, entry.lease) == (self.tenure.create_revision, self.tenure.lease)
 
+    def confirms(self, state: Held, current: KeyValue | None, now: float) -> bool:
+        """Whether the tenure of this state goes on by an entry just read, and may be relied on at `now`."""
+        return state == self.state and self.is_ours(current) and self.held(now)
+
     def handle(self, now: float, alive: bool, event: steps.Event) -> list[steps.Instruction]:
         """One step. RuntimeError for an event that answers nothing that was asked."""
         self._now, self._alive = now, alive

@@ -69,6 +69,10 @@ class LeasedKey:
         """Whether an entry just read is the one of the present tenure: not one made later, nor in other data."""
         return self._machine.is_ours(current)
 
+    def confirms(self, state: Held, current: KeyValue | None, now: float) -> bool:
+        """Whether the tenure of this state goes on by an entry just read, and may be relied on at `now`."""
+        return self._machine.confirms(state, current, now)
+
     async def wait_held(self, timeout_s: float) -> int:
         """Wait for the key and return its create revision."""
         try:

@@ -3,8 +3,9 @@
 Owns the shape and the limits of each message.
 
     worker  WorkerHello -> Welcome | Refused
-    worker  Delta (numbered), SnapshotBegin, SnapshotPart, SnapshotEnd, WorkerStats, Ping
-    leader  Ack (cumulative), Resync, Pong
+    worker  Delta, Replacement (numbered), SnapshotOffer, SnapshotBegin, SnapshotPart, SnapshotEnd, Digests,
+            WorkerStats, Ping
+    leader  Ack (cumulative), SnapshotCredit, Resync, Repair, Pong
 
 A worker's claims carry (cluster uid, incarnation, seq): uid and incarnation once per link, in the hello.
 """
@@ -28,6 +29,12 @@ MAX_CHANGES = 4096
 MAX_WORLDS = 256
 """Worlds in one Delta or SnapshotBegin."""
 
+BUCKETS = 256
+"""Keys are told apart by their first byte where digests are compared."""
+
+MAX_REPAIRED = 32
+"""Buckets in one Repair; where more differ a snapshot costs less."""
+
 MAX_ENGINES = 256
 """Engines in one WorkerStats; further ones are left out."""
 
@@ -38,6 +45,10 @@ TIER_HOST = 1
 TIER_DISK = 2
 TIER_GPU = 4
 """Bits of `Change.tiers`."""
+
+
+Seq = Annotated[int, Meta(ge=1, le=2**53)]
+Byte = Annotated[int, Meta(ge=0, le=255)]
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -97,13 +108,35 @@ class Change(_Message):
 class Delta(_Message, tag="delta"):
     """Changes since the last seq. It counts from 1 for each incarnation; what a snapshot replaces takes one too."""
 
-    seq: Annotated[int, Meta(ge=1, le=2**53)]
+    seq: Seq
     worlds: Annotated[list[World], Meta(max_length=MAX_WORLDS)]
     changes: Annotated[list[Change], Meta(max_length=MAX_CHANGES)]
 
 
+class Replacement(_Message, tag="replacement"):
+    """All that is held of one bucket's keys whose second byte is within these bounds; numbered as a Delta."""
+
+    seq: Seq
+    worlds: Annotated[list[World], Meta(max_length=MAX_WORLDS)]
+    changes: Annotated[list[Change], Meta(max_length=MAX_CHANGES)]
+    bucket: Byte
+    first: Byte
+    last: Byte
+
+
+class SnapshotOffer(_Message, tag="snapshot_offer"):
+    """A snapshot as of Delta `seq` is to come, of about so many keys; it waits for the leader's credit."""
+
+    seq: Count
+    keys: Count
+
+
 class SnapshotBegin(_Message, tag="snapshot_begin"):
-    """Everything the worker holds follows, as of Delta `seq`; parts are collected apart until the end."""
+    """Everything the worker holds follows, as of Delta `seq`; parts are collected apart until the end.
+
+    A key is told as it is when its part is made; what has changed since the begin follows in Deltas. So `keys` is
+    only about how many there will be.
+    """
 
     seq: Count
     keys: Count
@@ -121,6 +154,13 @@ class SnapshotEnd(_Message, tag="snapshot_end"):
 
     seq: Count
     keys: Count
+
+
+class Digests(_Message, tag="digests"):
+    """The rolling digests of what is held as of Delta `seq`; see blockyard.common.digests."""
+
+    seq: Count
+    words: Annotated[bytes, Meta(min_length=8 * BUCKETS, max_length=8 * BUCKETS)]
 
 
 class WorkerStats(_Message, tag="worker_stats"):
@@ -153,6 +193,19 @@ class Ack(_Message, tag="ack"):
     seq: Count
 
 
+class SnapshotCredit(_Message, tag="snapshot_credit"):
+    """The first `parts` parts of the snapshot as of Delta `seq` may be sent."""
+
+    seq: Count
+    parts: Count
+
+
+class Repair(_Message, tag="repair"):
+    """The digests of these buckets differ: send a Replacement of each."""
+
+    buckets: Annotated[bytes, Meta(min_length=1, max_length=MAX_REPAIRED)]
+
+
 class Resync(_Message, tag="resync"):
     """The leader lacks something: send Deltas from `from_seq` on, or (0) a snapshot."""
 
@@ -160,5 +213,16 @@ class Resync(_Message, tag="resync"):
     reason: Text
 
 
-FromWorker = WorkerHello | Delta | SnapshotBegin | SnapshotPart | SnapshotEnd | WorkerStats | Ping
-ToWorker = LinkWelcome | LinkRefused | Pong | Ack | Resync
+FromWorker = (
+    WorkerHello
+    | Delta
+    | Replacement
+    | SnapshotOffer
+    | SnapshotBegin
+    | SnapshotPart
+    | SnapshotEnd
+    | Digests
+    | WorkerStats
+    | Ping
+)
+ToWorker = LinkWelcome | LinkRefused | Pong | Ack | SnapshotCredit | Resync | Repair

@@ -52,6 +52,9 @@ INDEX = (
     _counter("delta_gaps_total", "Jumps found in a worker's sequence of changes."),
     _counter("snapshots_total", "Whole snapshots taken in from workers."),
     _counter("resyncs_total", "Snapshots asked for after a gap or a drift."),
+    _counter("drifted_buckets_total", "Buckets of a worker's keys in which its digests differed from the index."),
+    _counter("repaired_buckets_total", "Buckets that were sent again after a drift, and replaced."),
+    _gauge("snapshots_waiting", "Workers that wait for their turn to send a snapshot."),
 )
 
 FACES = (

@@ -148,6 +148,7 @@ LINKS = (
     _gauge("outbox_depth", "Ownership changes not yet acknowledged by the leader."),
     _counter("outbox_dropped_total", "Ownership changes dropped because the outbox was full."),
     _counter("outbox_resyncs_total", "Snapshots sent in place of changes."),
+    _counter("outbox_repairs_total", "Buckets of keys that the leader asked for again, as its digests differed."),
     _gauge("leader_link", "1 for the state that the link to the leader is in.", LINK_STATE),
     _gauge("etcd_registration", "1 for the state that the registration is in.", REGISTRATION_STATE),
 )

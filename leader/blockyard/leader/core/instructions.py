@@ -21,4 +21,13 @@ class CloseLink:
     reason: str
 
 
-Instruction = SendTo | CloseLink
+@dataclass(frozen=True, slots=True)
+class NoteDrift:
+    """Tell people: what this node's worker holds differs from the index in these buckets of keys."""
+
+    link: int
+    node: str
+    buckets: tuple[int, ...]
+
+
+Instruction = SendTo | CloseLink | NoteDrift

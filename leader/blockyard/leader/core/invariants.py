@@ -2,11 +2,13 @@
 
 from collections import Counter
 
+from blockyard.common.digests import RollingDigests
 from blockyard.common.errors import BlockyardError
 from blockyard.common.fencing import Epoch
 from blockyard.leader.core.membership import Membership
 from blockyard.leader.core.ownership import ALL_TIERS, TIER_BITS, Ownership
 from blockyard.leader.core.settings import LeaderSettings
+from blockyard.leader.core.turns import Turns
 
 
 class InvariantBroken(BlockyardError):
@@ -45,22 +47,39 @@ def check_members(members: Membership, index: Ownership, epoch: Epoch | None, se
         _require("claims-need-a-link", not claims.collecting or member.link is not None, member.node)
 
 
+def check_turns(turns: Turns, members: Membership, settings: LeaderSettings) -> None:
+    """Turns and places in the queue belong to links of members, and nobody waits while a turn is free."""
+    given, waiting = set(turns.given), set(turns.waiting)
+    _require("bounded-queues", len(given) <= settings.snapshots_at_once, f"{len(given)} turns are given")
+    _require("bounded-wait", not given & waiting, f"links {given & waiting} wait for the turn that they have")
+    strangers = (given | waiting) - set(members.by_link)
+    _require("bounded-queues", not strangers, f"links {strangers} are gone, their turns not")
+    free = len(given) < settings.snapshots_at_once
+    _require("bounded-wait", not (free and waiting), f"links {waiting} wait, though a turn is free")
+
+
 def check_books(index: Ownership) -> None:
     """Each key has sorted, distinct placements with a tier, and each holder counts its own."""
     known, _ = index.holders()
     copies: Counter[int] = Counter()
+    digests = {number: RollingDigests() for number in known}
     for key, held in index.entries():
         holders = [placement >> TIER_BITS for placement in held]
         name = f"key {key.hex()} is held by {held}"
         _require("books-balance", bool(held) and all(placement & ALL_TIERS for placement in held), name)
         _require("one-visible-copy-per-key", holders == sorted(set(holders)), name)
         copies.update(holders)
+        for placement in held:
+            if placement >> TIER_BITS in digests:
+                digests[placement >> TIER_BITS].flip(key, placement & ALL_TIERS)
     for number, holder in known.items():
         _require(
             "books-balance",
             holder.copies == copies[number],
             f"{holder.node} counts {holder.copies}, has {copies[number]}",
         )
+        true = digests[number].packed() == holder.digests.packed()
+        _require("books-balance", true, f"the digests of {holder.node} are not those of what it has")
     remains = set(copies) - set(known)
     _require("books-balance", not (index.swept and remains), f"holders {remains} are gone, their placements not")
 

@@ -17,6 +17,8 @@ from blockyard.common.identity import Key
 from blockyard.common.messages import cluster as wire
 from blockyard.common.metrics.counters import Counters
 from blockyard.leader.core import admission, events, invariants
+from blockyard.leader.core.degraded import degradations
+from blockyard.leader.core.dialogue import Dialogue
 from blockyard.leader.core.instructions import CloseLink, Instruction, SendTo
 from blockyard.leader.core.journal import Journal, Transition
 from blockyard.leader.core.matching import Prefix, longest_prefixes
@@ -38,6 +40,7 @@ class LeaderCore:
         self.members = Membership()
         self.overflow = Overflow(settings.max_workers)
         self.index = Ownership()
+        self.dialogue = Dialogue(self.members, settings)
         self._journal = Journal(settings.journal_changes)
         self._latest: Epoch | None = None
         self._unlisted_since: float | None = started
@@ -45,6 +48,11 @@ class LeaderCore:
 
     def handle(self, now: float, event: events.Event) -> list[Instruction]:
         """What is to be done about one event."""
+        done = self._handle(now, event)
+        # An event may have ended a turn; whoever waits is not kept until the next Tick.
+        return done + self.dialogue.give_turns(now)
+
+    def _handle(self, now: float, event: events.Event) -> list[Instruction]:
         match event:
             case events.Received(link, message):
                 return self._received(now, link, message)
@@ -68,6 +76,7 @@ class LeaderCore:
     def validate(self) -> None:
         """Raise InvariantBroken if anything is not as it must be; takes time in proportion to the index."""
         invariants.check_members(self.members, self.index, self.epoch, self.settings)
+        invariants.check_turns(self.dialogue.turns, self.members, self.settings)
         invariants.check_books(self.index)
 
     def story(self, key: Key) -> list[Transition]:
@@ -105,19 +114,9 @@ class LeaderCore:
 
     def degraded(self) -> list[Degradation]:
         """What makes answers less than whole now."""
-        found = []
-        if self._unlisted_since is not None:
-            found.append(Degradation("membership", "etcd's list of workers is not read yet", self._unlisted_since))
-        if self.overflow.since is not None:
-            detail = f"{len(self.overflow)} workers are registered beyond max_workers = {self.settings.max_workers}"
-            found.append(Degradation("workers-ignored", detail, self.overflow.since))
-        for member in self.members:
-            if member.link is None:
-                found.append(Degradation("worker-lost", f"worker {member.node} has no link", member.since))
-            elif member.behind_since is not None:
-                detail = f"worker {member.node} owes a part of its claims"
-                found.append(Degradation("worker-partial", detail, member.behind_since))
-        return found
+        return degradations(
+            self.members, self.overflow, self.dialogue.turns, self._unlisted_since, self.settings.max_workers
+        )
 
     # Leadership and membership.
 
@@ -220,6 +219,7 @@ class LeaderCore:
 
     def _closed(self, now: float, link: int) -> list[Instruction]:
         self.members.waiting.pop(link, None)
+        self.dialogue.ended(link)
         member = self.members.by_link.get(link)
         if member is not None:
             self.members.cut(member, now)
@@ -228,6 +228,7 @@ class LeaderCore:
     def _cut(self, now: float, member: Member, reason: str) -> CloseLink:
         link = self.members.cut(member, now)
         assert link is not None
+        self.dialogue.ended(link)
         return CloseLink(link, reason)
 
     def _received(self, now: float, link: int, message: wire.FromWorker) -> list[Instruction]:
@@ -236,38 +237,19 @@ class LeaderCore:
             # Cut a moment ago, or still waiting: nothing of it counts yet.
             return []
         try:
-            answer = self._claimed(now, member, message)
+            return self.dialogue.hear(now, link, member, message)
         except Unexpected:
             self.counters.add("blockyard_leader_frames_refused_total", reason="unexpected")
             return []
         except TooManyKeys:
             member.claims.forget()
             return [self._cut(now, member, "too-many-keys")]
-        return [] if answer is None else [SendTo(link, answer)]
-
-    def _claimed(self, now: float, member: Member, message: wire.FromWorker) -> wire.ToWorker | None:
-        match message:
-            case wire.Delta():
-                return member.claims.delta(now, message)
-            case wire.SnapshotBegin():
-                member.claims.begin(now, message)
-                return None
-            case wire.SnapshotPart():
-                return member.claims.part(now, message)
-            case wire.SnapshotEnd():
-                return member.claims.end(now, message)
-            case wire.WorkerStats():
-                member.stats = message
-                return None
-            case wire.Ping(number):
-                return wire.Pong(number)
-            case wire.WorkerHello():
-                raise Unexpected("a second hello")
 
     # Time.
 
     def _tick(self, now: float) -> list[Instruction]:
         done: list[Instruction] = []
+        self.dialogue.turns.expire(now)
         for member in self.members:
             done += self._tick_member(now, member)
         for link, waiting in list(self.members.waiting.items()):
@@ -289,10 +271,4 @@ class LeaderCore:
             if now - member.since >= self.settings.claim_grace and (claims.based or claims.holder.copies):
                 claims.forget()
             return []
-        done: list[Instruction] = []
-        if claims.acked < claims.applied:
-            claims.acked = claims.applied
-            done.append(SendTo(member.link, wire.Ack(claims.applied)))
-        if (resync := claims.overdue(now)) is not None:
-            done.append(SendTo(member.link, resync))
-        return done
+        return self.dialogue.tick(now, member.link, member)

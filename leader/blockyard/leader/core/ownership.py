@@ -10,17 +10,18 @@ the old one. Both take no time; what a retired holder leaves behind is never sho
 steps.
 
 Keys are spread over 256 dicts by their first byte (keys are digests): no single dict grows in one long
-pause.
+pause. Each holder has rolling digests of what it has, kept with every change.
 """
 
 from collections.abc import Iterable, Iterator
 
+from blockyard.common.digests import RollingDigests
 from blockyard.common.identity import Key
-from blockyard.common.messages.cluster import TIER_DISK, TIER_GPU, TIER_HOST, Change
+from blockyard.common.messages.cluster import BUCKETS, TIER_DISK, TIER_GPU, TIER_HOST, Change, Replacement
 
 TIER_BITS = 3
 ALL_TIERS = TIER_HOST | TIER_DISK | TIER_GPU
-SHARDS = 256
+SHARDS = BUCKETS
 MAX_SHARED = 65_536
 """Tuples kept for sharing; when full, all are let go (keys keep theirs) and sharing starts anew."""
 
@@ -32,12 +33,13 @@ NOBODY: Placements = ()
 class Holder:
     """One version of one worker's claims."""
 
-    __slots__ = ("alone", "copies", "id", "node")
+    __slots__ = ("alone", "copies", "digests", "id", "node")
 
     def __init__(self, number: int, node: str) -> None:
         self.id = number
         self.node = node
         self.copies = 0
+        self.digests = RollingDigests()
         # The tuple of a key that only this holder has, by tier mask; without a tier there is no placement.
         masks = range(1, ALL_TIERS + 1)
         self.alone: tuple[Placements, ...] = (NOBODY, *((number << TIER_BITS | mask,) for mask in masks))
@@ -76,16 +78,20 @@ class Ownership:
         """Set the holder's tiers of each key, in order; tiers 0 removes it."""
         shards = self._shards
         own = holder.id
+        flip = holder.digests.flip
         for change in changes:
             key = change.key
             shard = shards[key[0]]
-            alone = holder.alone[change.tiers & ALL_TIERS]
+            tiers = change.tiers & ALL_TIERS
+            alone = holder.alone[tiers]
             held = shard.get(key, NOBODY)
             if not held:
                 if alone:
                     shard[key] = alone
                     holder.copies += 1
+                    flip(key, tiers)
             elif len(held) == 1 and held[0] >> TIER_BITS == own:
+                flip(key, (held[0] & ALL_TIERS) ^ tiers)
                 if alone:
                     shard[key] = alone
                 else:
@@ -93,6 +99,20 @@ class Ownership:
                     holder.copies -= 1
             else:
                 self._merge(shard, key, held, holder, alone)
+
+    def replace(self, holder: Holder, piece: Replacement) -> None:
+        """Set what the holder has of a piece of a bucket, all of it: what is not in it is not held."""
+        kept = {change.key for change in piece.changes}
+        own = holder.id
+        extra = [
+            Change(key, 0, 0, 0, 0)
+            for key, held in self._shards[piece.bucket].items()
+            if piece.first <= key[1] <= piece.last
+            and key not in kept
+            and any(placement >> TIER_BITS == own for placement in held)
+        ]
+        self.apply(holder, extra)
+        self.apply(holder, piece.changes)
 
     def placements(self, key: Key) -> Placements:
         """All placements of a key, those of holders that are not shown among them."""
@@ -153,7 +173,9 @@ class Ownership:
     ) -> None:
         """The general case of `apply`: others have the key too, or remains of a retired holder are there."""
         others = tuple(p for p in held if p >> TIER_BITS != holder.id)
-        holder.copies += len(alone) - (len(held) - len(others))
+        before = [p & ALL_TIERS for p in held if p >> TIER_BITS == holder.id]
+        holder.copies += len(alone) - len(before)
+        holder.digests.flip(key, sum(before) ^ (alone[0] & ALL_TIERS if alone else 0))
         after = tuple(sorted(self._of_known_holders(others) + alone))
         if after:
             shard[key] = self._share(after)

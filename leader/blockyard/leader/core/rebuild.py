@@ -8,22 +8,31 @@ Owns what is applied and what is owed. Must never know links or other workers.
 
 A snapshot says what is held as of a delta. It is collected under a holder that nobody sees, so the claims
 before it stand until it is whole. Deltas after it that arrive in between are not kept: what was seen and
-not applied is asked for once the snapshot stands. Claims that are not in step make the leader's answers
-`partial`.
+not applied is asked for once the snapshot stands.
+
+The worker's digests say whether what is applied is what it holds. Buckets that differ are asked for again, and
+replaced as they come in the worker's numbered stream; until then the claims are not in step. Claims that are not
+in step make the leader's answers `partial`.
 """
 
 from collections.abc import Sequence
 
 from blockyard.common.messages.cluster import (
+    MAX_REPAIRED,
     Change,
     Delta,
+    Digests,
+    Repair,
+    Replacement,
     Resync,
     SnapshotBegin,
     SnapshotEnd,
+    SnapshotOffer,
     SnapshotPart,
     World,
 )
 from blockyard.common.metrics.counters import Counters
+from blockyard.leader.core.drift import Drift
 from blockyard.leader.core.journal import Journal
 from blockyard.leader.core.ownership import Holder, Ownership
 from blockyard.leader.core.settings import LeaderSettings
@@ -42,6 +51,7 @@ class Collection:
 
     def __init__(self, begin: SnapshotBegin, holder: Holder) -> None:
         self.seq = begin.seq
+        self.parts = 0
         self.received = 0
         self.holder = holder
         self.worlds = {world.index: world for world in begin.worlds}
@@ -72,16 +82,18 @@ class Claims:
         self._asked_at: float | None = None
         self._asked_range = False
         self._discarded_at: float | None = None
+        self._drift = Drift(settings.digest_interval)
         index.show(self.holder)
 
     @property
     def in_step(self) -> bool:
-        """True while all that is known to exist is applied."""
-        return self.based and self.applied >= self.seen
+        """True while all that is known to exist is applied, and nothing of it is known to be wrong."""
+        return self.based and self.applied >= self.seen and not self._drift.repairing
 
     def resume(self, now: float, next_seq: int) -> int:
         """A link begins whose next new delta is `next_seq`; returns what to expect (0: a snapshot)."""
         self._drop_collection()
+        self._drift.forget()
         self.acked = self.applied
         self.based = self.based and next_seq > self.applied
         self.seen = max(0, next_seq - 1)
@@ -91,6 +103,7 @@ class Claims:
     def suspend(self) -> None:
         """The link is gone; half a snapshot is of no use on the next one."""
         self._drop_collection()
+        self._drift.forget()
 
     def drop(self) -> None:
         """Nothing is claimed any more."""
@@ -100,12 +113,13 @@ class Claims:
     def forget(self) -> None:
         """Start over without claims, as if nothing had ever come."""
         self.drop()
+        self._drift.forget()
         self.holder = self._index.open(self.node)
         self._index.show(self.holder)
         self.based, self.applied, self.seen, self.acked, self.worlds = False, 0, 0, 0, {}
 
-    def delta(self, now: float, delta: Delta) -> Resync | None:
-        """Apply the next delta; a duplicate changes nothing, a jump asks for what lies between."""
+    def delta(self, now: float, delta: Delta | Replacement) -> Resync | None:
+        """Apply the next in the stream; a duplicate changes nothing, a jump asks for what lies between."""
         self.seen = max(self.seen, delta.seq)
         if not self.based or self.collecting is not None:
             return None
@@ -122,7 +136,7 @@ class Claims:
             self.based = False
             return self._ask(now, 0, f"delta {delta.seq} names world {stranger}, which was not announced")
         self.worlds = worlds
-        self._index.apply(self.holder, delta.changes)
+        self._apply(delta)
         self._journal.note(now, self.node, f"delta {delta.seq}", delta.changes)
         self._counters.add("blockyard_leader_deltas_applied_total", len(delta.changes))
         self.applied = delta.seq
@@ -130,6 +144,15 @@ class Claims:
             self._asked_at = None
         self._check_size(self.holder)
         return None
+
+    def offered(self, now: float, offer: SnapshotOffer) -> None:
+        """A snapshot waits to be let in; what it is to replace will not come."""
+        self.seen = max(self.seen, offer.seq)
+        self.wait(now)
+
+    def wait(self, now: float) -> None:
+        """What is owed is late by no fault of the worker's."""
+        self._asked_at = now
 
     def begin(self, now: float, begin: SnapshotBegin) -> None:
         """Start collecting; a second begin replaces the first. One older than what stands is passed over."""
@@ -150,6 +173,7 @@ class Claims:
             return self._discard(now, f"snapshot names world {stranger}, which was not announced")
         self._index.apply(collection.holder, part.changes)
         self._journal.note(now, self.node, f"snapshot {collection.seq}", part.changes)
+        collection.parts += 1
         collection.received += len(part.changes)
         self._check_size(collection.holder)
         return None
@@ -170,11 +194,34 @@ class Claims:
         self.holder, self.worlds, self.collecting = collection.holder, collection.worlds, None
         self.based, self.applied = True, collection.seq
         self.acked = max(0, min(self.acked, self.applied - 1))
+        self._drift.repairing.clear()
         self._counters.add("blockyard_leader_snapshots_total")
         self._asked_at = None
         if self.in_step:
             return None
         return self._ask(now, self.applied + 1, f"deltas up to {self.seen} passed during the snapshot")
+
+    def digests(self, digests: Digests) -> None:
+        """What the worker holds, in short."""
+        self._drift.told(digests)
+
+    def drifted(self, now: float) -> list[int]:
+        """The buckets in which what is applied is not what the worker holds, if that can be told now."""
+        if not self.in_step or self.collecting is not None or not self._drift.due(now, self.applied):
+            return []
+        buckets = self._drift.found(now, self.holder.digests.packed())
+        self._counters.add("blockyard_leader_drifted_buckets_total", len(buckets))
+        return buckets
+
+    def repair(self, now: float, buckets: list[int]) -> Repair | Resync:
+        """Ask for what has drifted: these buckets, or all if they are many."""
+        if len(buckets) > MAX_REPAIRED:
+            self.based = False
+            return self._ask(now, 0, f"the digests of {len(buckets)} buckets differ")
+        self._drift.repairing.update(buckets)
+        # What does not come is asked for as a snapshot: there is no range to wait for.
+        self._asked_at, self._asked_range = now, True
+        return Repair(bytes(buckets))
 
     def overdue(self, now: float) -> Resync | None:
         """On a live link: ask again when what was asked for did not come; a range is then given up."""
@@ -185,6 +232,14 @@ class Claims:
         if self.based and not self._asked_range:
             return self._ask(now, self.applied + 1, f"deltas up to {self.seen} are missing")
         return self._ask(now, 0, "what was asked for did not come")
+
+    def _apply(self, delta: Delta | Replacement) -> None:
+        if isinstance(delta, Delta):
+            self._index.apply(self.holder, delta.changes)
+            return
+        self._index.replace(self.holder, delta)
+        if self._drift.repaired(delta.bucket, delta.last):
+            self._counters.add("blockyard_leader_repaired_buckets_total")
 
     def _ask(self, now: float, from_seq: int, reason: str) -> Resync:
         self._asked_at, self._asked_range = now, from_seq > 0

@@ -26,6 +26,15 @@ class LeaderSettings:
     resync_patience: float = 5.0
     """A resync that brought nothing for so long is asked for again, as a snapshot."""
 
+    snapshots_at_once: int = 8
+    """Workers that may send a snapshot at a time; others wait for their turn."""
+
+    snapshot_window: int = 8
+    """Parts of a snapshot that may be on their way: what a worker has to buffer for a leader that is slow."""
+
+    digest_interval: float = 10.0
+    """How often a worker's latest digests are compared with the index, as long as they describe what is applied."""
+
     max_keys_per_worker: int = 20_000_000
     """A worker that claims more is cut off: it would take the memory of the others' claims."""
 

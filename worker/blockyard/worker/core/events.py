@@ -84,6 +84,19 @@ class ResyncAsked(_Event):
     from_seq: int
 
 
+class SnapshotCredited(_Event):
+    """The leader takes the first `parts` parts of the snapshot as of Delta `seq`."""
+
+    seq: int
+    parts: int
+
+
+class RepairAsked(_Event):
+    """The leader's digests of these buckets differ from ours."""
+
+    buckets: bytes
+
+
 class Incarnated(_Event):
     """This worker is newly registered in etcd: its claims start over at seq 1, over a new link."""
 
@@ -111,6 +124,8 @@ Event = (
     | LinkDown
     | LinkAcked
     | ResyncAsked
+    | SnapshotCredited
+    | RepairAsked
     | Incarnated
     | DrainAsked
     | DiskEvent

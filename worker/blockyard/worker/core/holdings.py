@@ -16,7 +16,7 @@ from blockyard.worker.core.chunks import Chunk, ChunkEvent, ChunkState, next_sta
 from blockyard.worker.core.disk.queue import SpillQueue
 from blockyard.worker.core.ghosts import Ghosts
 from blockyard.worker.core.instructions import ComputeChecksum, Instruction, WriteSlot
-from blockyard.worker.core.outbox import Held, Outbox
+from blockyard.worker.core.outbox import Outbox
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.slots import SizeClass, Slab, SlotPool
 from blockyard.worker.core.story import Story, Transition
@@ -194,8 +194,8 @@ class Holdings:
             chunk = self.index.get(chunk.parent)
         return chain[::-1]
 
-    def shared(self) -> Iterator[Held]:
-        """What the leader may know of, each key once."""
+    def shared(self) -> Iterator[tuple[Key, SizeClass, int]]:
+        """What the leader is to know of: each key once, with its class and the tiers that hold it."""
         for chunk in self.index.values():
             if chunk.checked:
                 yield chunk.key, chunk.size_class, self.tiers(chunk.key, chunk.size_class)

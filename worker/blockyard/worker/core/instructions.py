@@ -61,7 +61,16 @@ class ComputeChecksum(_Instruction):
     area_stride: int
 
 
-ToLeader = cluster.Delta | cluster.SnapshotBegin | cluster.SnapshotPart | cluster.SnapshotEnd | cluster.WorkerStats
+ToLeader = (
+    cluster.Delta
+    | cluster.Replacement
+    | cluster.SnapshotOffer
+    | cluster.SnapshotBegin
+    | cluster.SnapshotPart
+    | cluster.SnapshotEnd
+    | cluster.Digests
+    | cluster.WorkerStats
+)
 
 
 class Publish(_Instruction):

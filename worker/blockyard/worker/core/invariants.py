@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from blockyard.common.digests import RollingDigests
+from blockyard.common.messages.cluster import BUCKETS
 from blockyard.worker.core.chunks import Chunk, ChunkState
 from blockyard.worker.core.disk.invariants import DISK_CHECKS
 from blockyard.worker.core.fills import FillJob
@@ -11,6 +13,9 @@ from blockyard.worker.core.sessions import SessionState
 
 if TYPE_CHECKING:
     from blockyard.worker.core.worker import WorkerCore
+
+
+_LEDGER_STEPS = 8
 
 
 class InvariantBroken(AssertionError):
@@ -178,6 +183,24 @@ def _bounded_queues(core: "WorkerCore") -> str:
     return ", ".join(over) if over or core.outbox.bounded else "outbox"
 
 
+def _ledger_is_true(core: "WorkerCore") -> str:
+    """What the leader is to know is what may be given away, and the digests are of that. Looked at in some steps only:
+    it takes longer than the rest together.
+    """
+    if core.holdings.step % _LEDGER_STEPS:
+        return ""
+    ledger = core.outbox.ledger
+    entered = {one.key: one.tiers for bucket in range(BUCKETS) for one in ledger.bucket(bucket)}
+    if entered != {key: tiers for key, _, tiers in core.holdings.shared()}:
+        return "the ledger is not what may be given away"
+    digests = RollingDigests()
+    for key, tiers in entered.items():
+        digests.flip(key, tiers)
+    if digests.packed() != ledger.digests.packed():
+        return "the digests are not those of what is held"
+    return "" if len(entered) == ledger.keys else f"the ledger counts {ledger.keys} keys, has {len(entered)}"
+
+
 def _sessions_in_order(core: "WorkerCore") -> str:
     """An engine's places hold live sessions of its own, and it is known as long as one is live."""
     for session in core.book.sessions.values():
@@ -203,6 +226,7 @@ CHECKS: dict[str, Callable[["WorkerCore"], str]] = {
     "commit-before-visible": _commit_before_visible,
     "bounded-wait": _bounded_wait,
     "bounded-queues": _bounded_queues,
+    "ledger-is-true": _ledger_is_true,
     "sessions-in-order": _sessions_in_order,
     **DISK_CHECKS,
 }

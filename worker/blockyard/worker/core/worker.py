@@ -82,6 +82,7 @@ class WorkerCore:
         self.incarnation = 0
         self._deltas_due = 0.0
         self._stats_due = 0.0
+        self._digests_due = 0.0
         self._handlers = self._event_handlers()
         self._receivers = self._message_receivers()
 
@@ -203,6 +204,7 @@ class WorkerCore:
 
     def _link_up(self, event: events.LinkUp) -> None:
         if self.incarnation and self.fence.admit(event.epoch, event.history):
+            self._digests_due = self.now + self.settings.digest_interval
             self._publish(self.outbox.link_up(event.expect_seq))
             self._publish_holdings()
 
@@ -214,6 +216,14 @@ class WorkerCore:
 
     def _resync_asked(self, event: events.ResyncAsked) -> None:
         self._publish(self.outbox.resend(event.from_seq))
+
+    def _snapshot_credited(self, event: events.SnapshotCredited) -> None:
+        self.outbox.credited(event.seq, event.parts)
+        self._publish(self.outbox.pump_snapshot())
+
+    def _repair_asked(self, event: events.RepairAsked) -> None:
+        self.outbox.repair(event.buckets)
+        self._publish_holdings()
 
     def _incarnated(self, event: events.Incarnated) -> None:
         self.incarnation = event.incarnation
@@ -228,7 +238,8 @@ class WorkerCore:
         if self.now >= self._deltas_due:
             self._publish_holdings()
         else:
-            self._publish(self.outbox.pump_snapshot(self.holdings.shared()))
+            self._publish(self.outbox.pump_snapshot())
+        self._publish_digests()
         self._publish_stats()
 
     def _publish(self, messages: list[ToLeader]) -> None:
@@ -238,7 +249,13 @@ class WorkerCore:
     def _publish_holdings(self) -> None:
         """All that may be sent; changes from now on wait for `delta_interval`."""
         self._deltas_due = self.now + self.settings.delta_interval
-        self._publish(self.outbox.pump(self.holdings.shared()))
+        self._publish(self.outbox.pump())
+
+    def _publish_digests(self) -> None:
+        """Those that are due go out as soon as nothing waits; until something changes they are not sent again."""
+        if self.now >= self._digests_due and (digests := self.outbox.digests()) is not None:
+            self._digests_due = self.now + self.settings.digest_interval
+            self._publish([digests])
 
     def _publish_stats(self) -> None:
         if self.outbox.linked and self.now >= self._stats_due:
@@ -262,6 +279,8 @@ class WorkerCore:
             events.LinkDown: self._link_down,
             events.LinkAcked: self._link_acked,
             events.ResyncAsked: self._resync_asked,
+            events.SnapshotCredited: self._snapshot_credited,
+            events.RepairAsked: self._repair_asked,
             events.Incarnated: self._incarnated,
             events.DrainAsked: self._drain_asked,
             events.Tick: self._tick,

@@ -161,6 +161,7 @@ def _write_log(shop: Workshop, segment: Segment, live: list[Extent], end: int) -
         for extent in live:
             log.put(extent)
         allocated = log.seal(end, len(live))
+        log.sync()
         shop.directory.rename(name, log_name(number))
     finally:
         log.close()

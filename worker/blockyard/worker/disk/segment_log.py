@@ -82,6 +82,10 @@ class SegmentLog:
         self.size = size
         return self._opened().stat().allocated
 
+    def sync(self) -> None:
+        """What was noted survives a loss of power."""
+        self._opened().fdatasync()
+
     def close(self) -> None:
         """Let go of the file; the next record opens it again."""
         if self._file is not None:

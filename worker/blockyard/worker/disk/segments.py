@@ -63,7 +63,8 @@ class SegmentStore:
         self._next_segment = next_segment
         self._next_seq = next_seq
         self._growing: Segment | None = None
-        self._dirty: set[int] = set()
+        # Nobody knows whether the life before had synced what it left.
+        self._dirty = set(segments)
         self._pages = HeaderPages()
         self._lock = threading.Lock()
         self._making = threading.Lock()
