@@ -19,7 +19,6 @@ from dataclasses import dataclass
 
 import xxhash
 
-from blockyard.worker.disk.buffers import aligned
 from blockyard.worker.disk.io import PAGE, DiskDirectory
 from sim.clock import Clock
 from sim.files import ModelDirectory
@@ -173,7 +172,7 @@ def read_tags(area: memoryview) -> list[Tag]:
 
 def tag_area(tags: Sequence[Tag]) -> memoryview:
     """A new area that holds these tags."""
-    area = aligned(len(tags) * PAGE)
+    area = memoryview(bytearray(len(tags) * PAGE))
     write_tags(tags, area)
     return area
 

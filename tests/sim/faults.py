@@ -55,6 +55,12 @@ WEIGHTS: dict[str, float] = {
     "scheduler-pause": 1.5,
     "false-death": 1.5,
     "clock-jump": 0.5,
+    "disk-failing": 1.0,
+    "disk-full": 0.7,
+    "disk-lying": 1.0,
+    "disk-hanging": 1.0,
+    "disk-slow": 1.0,
+    "power-cut": 0.7,
 }
 
 _FIRST = 1.0

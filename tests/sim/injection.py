@@ -16,8 +16,11 @@ from sim.leader_node import LEADER_TTL
 from sim.network import Pipe
 from sim.process import Process
 from sim.worker_link import PREFIX
+from support.disk_faults import READS, WRITES, Kind
+from support.disk_faults import Fault as DiskFault
 
 if TYPE_CHECKING:
+    from sim.disk_side import SimDisk
     from sim.engine import Engine
     from sim.rank import Rank
     from sim.worker_node import WorkerNode
@@ -65,6 +68,12 @@ class Injector:
             "scheduler-pause": lambda f: self._pause(self._one(f, self._schedulers()), _long(f)),
             "false-death": self._false_death,
             "clock-jump": self._clock_jump,
+            "disk-failing": lambda f: self._disk(f, (Kind.EIO, Kind.EROFS, Kind.EIO)),
+            "disk-full": lambda f: self._disk(f, (Kind.ENOSPC,)),
+            "disk-lying": self._disk_lying,
+            "disk-hanging": self._disk_hanging,
+            "disk-slow": self._disk_slow,
+            "power-cut": self._power_cut,
         }
 
     def inject(self, fault: Fault) -> bool:
@@ -205,6 +214,57 @@ class Injector:
         worker.memory.rotten.add(first)
         return True
 
+    # Disks.
+
+    def _disk(self, fault: Fault, kinds: Sequence[Kind]) -> bool:
+        """Each operation fails for a while, or each third."""
+        disk = self._one(fault, self._disks())
+        if disk is None:
+            return False
+        kind = kinds[int(1000 * fault.size) % len(kinds)]
+        every = DiskFault(kind, times=0, at=1 + int(100 * fault.size) % 3)
+        disk.fail(every, 3 * fault.size, self._clock.after)
+        return True
+
+    def _disk_lying(self, fault: Fault) -> bool:
+        """Some operations do something else than they say."""
+        disk = self._one(fault, self._disks())
+        if disk is None:
+            return False
+        kinds = (Kind.TORN, Kind.MISDIRECTED, Kind.FLIPPED, Kind.SHORT)
+        kind = kinds[int(1000 * fault.size) % len(kinds)]
+        on = WRITES if kind is Kind.TORN else WRITES | READS
+        disk.model.inject(DiskFault(kind, on, at=1 + int(10 * fault.size), times=3, where=fault.place))
+        return True
+
+    def _disk_hanging(self, fault: Fault) -> bool:
+        disk = self._one(fault, self._disks())
+        if disk is not None:
+            disk.faulty += 1
+            disk.model.hang()
+            self._clock.after(5 * fault.size, disk.heal)
+        return disk is not None
+
+    def _disk_slow(self, fault: Fault) -> bool:
+        disk = self._one(fault, self._disks())
+        if disk is not None:
+            disk.model.latency = 0.3 * fault.size
+            self._clock.after(3.0, disk.heal)
+        return disk is not None
+
+    def _power_cut(self, fault: Fault) -> bool:
+        """A worker's machine loses its power: what was not synced may be gone. Its engines die with it."""
+        worker = self._one(fault, [one for one in self._world.workers.values() if one.process.alive and one.disks])
+        if worker is None:
+            return False
+        for engine in [one for one in self._engines() if one.machine == worker.machine]:
+            engine.kill("both")
+        worker.process.kill()
+        for disk in worker.disks:
+            disk.model.cut_power()
+        self._clock.after(3 * fault.size, lambda: self._world.start_worker(worker.node))
+        return True
+
     # Engines.
 
     def _engine_kill(self, fault: Fault, first: str) -> bool:
@@ -270,6 +330,9 @@ class Injector:
         return True
 
     # Targets.
+
+    def _disks(self) -> list[SimDisk]:
+        return [disk for worker in self._worker_nodes() for disk in worker.disks]
 
     def _workers(self) -> list[Process]:
         return [worker.process for worker in self._worker_nodes()]

@@ -57,6 +57,11 @@ def _worker(worker: WorkerNode, is_member: bool) -> list[str]:
         "jobs are open": len(core.reservations.fills.jobs),
         "resolves wait": len(core.reservations.fills.parked),
         "schedulers wait for ranks": len(core.book.waiting),
+        "acquires wait for reads": len(core.pinning.waiting),
+        "operations are under way on disk": len(core.disk.operations.all),
+        "devices are left alone": sum(not one.breaker.closed for one in core.disk.directories.all),
+        "directories are not known": sum(not one.recovered for one in core.disk.directories.all),
+        "chunks wait to be written": len(core.holdings.spills),
     }
     if is_member and not core.outbox.settled:
         facts["changes are not acknowledged"] = max(1, core.outbox.depth)

@@ -198,7 +198,8 @@ class Scheduler:
         runs = self._runs(talk, 0)
         seq = self._answers.ask(len(talk) * len(runs), self.process.clock.now)
         self._asked[seq] = come = Future[None]()
-        if not self._send(attach.Acquire(seq, name, runs)):
+        waits = self._draw.choice([0, int(800 * ACQUIRE_DEADLINE)])
+        if not self._send(attach.Acquire(seq, name, runs, waits)):
             return None
         patience = ACQUIRE_DEADLINE if self._draw.random() < 0.95 else 0.0002
         if not await self.process.within(come, patience):

@@ -21,6 +21,7 @@ from blockyard.worker.core import events, instructions
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.worker import WorkerCore
 from sim.checks import WorkerChecks
+from sim.disk_side import DiskSide, SimDisk
 from sim.memory import Memory
 from sim.process import Process
 from sim.worker_link import WorkerLink
@@ -50,6 +51,7 @@ class WorkerNode:
     machine: str
     process: Process
     settings: CoreSettings
+    disks: list[SimDisk] = field(default_factory=list)
     protocol: tuple[int, int] = (1, 1)
     checksums: ChecksumTrouble = field(default_factory=ChecksumTrouble)
 
@@ -64,6 +66,7 @@ class WorkerNode:
         self.numbers = itertools.count(1)
         self.draw = world.streams.of(f"worker/{self.process.name}")
         self.link = WorkerLink(self)
+        self.disk_side = DiskSide(self, self.disks)
         self._events: deque[events.Event] = deque()
         self._busy = False
         self._waiting: dict[int, instructions.ComputeChecksum] = {}
@@ -116,6 +119,8 @@ class WorkerNode:
                     self.links[session].close(reason)
             case instructions.Unwatch(session):
                 self.watched.pop(session, None)
+            case _:
+                self.disk_side.execute(instruction)
 
     def _send(self, session: int, message: msgspec.Struct) -> None:
         self.checks.before_send(message)

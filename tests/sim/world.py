@@ -8,12 +8,16 @@ failover  the leader dies; within the bound the other one must have taken over
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
 
 from blockyard.worker.core.settings import CoreSettings
+from blockyard.worker.disk.settings import StoreSettings
 from sim.broken import Broken
 from sim.clock import Clock
+from sim.disk import ModelDisk
+from sim.disk_side import SimDisk, core_settings
 from sim.engine import Engine
 from sim.etcd_server import EtcdServer
 from sim.faults import Fault, draw_faults
@@ -57,6 +61,7 @@ class World:
         self.zombies: list[WorkerNode] = []
         self.leaders: dict[str, LeaderNode] = {}
         self.engines: list[Engine] = []
+        self.disks: dict[str, list[SimDisk]] = {}
         self.strangers: list[Engine] = []
         self.foreign: WorkerNode | None = None
         self._lives: Counter[str] = Counter()
@@ -100,8 +105,17 @@ class World:
             machine += "'"
         process = self.process(node)
         boot = self.streams.of(f"boot/{process.name}").randbytes(16)
-        settings = CoreSettings(node=node, boot_id=boot, version="sim", **self._limits)  # type: ignore[arg-type]
-        self.workers[node] = WorkerNode(self, node, machine, process, settings)
+        disks = self._disks_of(machine)
+        limits = self._limits | {"disk": core_settings(disks, self.streams.of("disk limits"))}
+        settings = CoreSettings(node=node, boot_id=boot, version="sim", **limits)  # type: ignore[arg-type]
+        self.workers[node] = WorkerNode(self, node, machine, process, settings, disks)
+
+    def _disks_of(self, machine: str) -> list[SimDisk]:
+        """The directories of a machine, the same for each worker that runs there."""
+        if machine not in self.disks:
+            draw = self.streams.of(f"disks/{machine}")
+            self.disks[machine] = [_disk(self.clock, draw) for _ in range(draw.choice([0, 1, 1, 2]))]
+        return self.disks[machine]
 
     def start_leader(self, name: str) -> None:
         if name in self.leaders and self.leaders[name].process.alive:
@@ -168,6 +182,8 @@ class World:
             for end in pipe.ends:
                 end.stalled_until = 0.0
                 pipe.pump(end)
+        for disk in (one for disks in self.disks.values() for one in disks):
+            disk.heal()
         for worker in [*self.workers.values(), *self.zombies]:
             worker.process.wake()
             worker.checksums.delay, worker.checksums.failing = 0.0005, False
@@ -200,6 +216,14 @@ class World:
             if self.clock.now >= end:
                 raise Violation("live-after-heal", f"after {BOUND:g} s: {'; '.join(left[:4])}")
             self.clock.run_until(self.clock.now + _LOOK)
+
+
+def _disk(clock: Clock, draw: random.Random) -> SimDisk:
+    """Small enough to be full now and then."""
+    settings = StoreSettings(0, 0, draw.choice([16, 40]) * _PAGE)
+    cap = draw.choice([4, 8]) * (settings.segment_bytes + settings.log_bytes) + settings.reserve_bytes
+    model = ModelDisk(clock, draw, draw.choice([cap, 2 * cap]))
+    return SimDisk(model, settings._replace(cap_bytes=cap), draw, lambda: clock.now)
 
 
 def _limits(streams: Streams) -> dict[str, int | float]:

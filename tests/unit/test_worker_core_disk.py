@@ -456,3 +456,20 @@ def test_the_younger_of_two_copies_counts() -> None:
 def test_a_directory_too_small_is_refused_with_the_arithmetic() -> None:
     with pytest.raises(ValueError, match="d has room for 2 segments of 100 bytes, must have room for 3"):
         DirectorySettings("d", 2, 100)
+
+
+def test_a_disk_smaller_than_the_pool_does_not_write_for_ever() -> None:
+    node = DiskNode(slots=32, segments=3, per_segment=4)
+    engine = node.engine()
+    engine.store(keys(*range(1, 31)))
+    node.check()
+    for _ in range(20):
+        node.wait(0.1)
+        node.settle()
+    assert node.count("disk_writes_completed_total") == 30
+    gone = next(
+        key for key in keys(*range(1, 31)) if key not in {one.key for one in node.core.disk.directories.copies()}
+    )
+    engine.sees([gone])
+    node.wait(0.1)
+    assert [one.key for one in node.under_way(wire.WriteExtent)] == [gone]

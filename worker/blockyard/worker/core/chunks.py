@@ -86,6 +86,7 @@ class Chunk:
         "slot",
         "state",
         "touches",
+        "unwanted",
         "used",
         "writing",
     )
@@ -116,5 +117,7 @@ class Chunk:
         """Times it was used since it is ready."""
         self.read = 0
         """The operation that reads it from disk; 0 while none does."""
+        self.unwanted = False
+        """The disk has given its copy up to make room, and it was not used since."""
         self.writing = False
         """It is being written to disk."""

@@ -55,7 +55,7 @@ def spills_in_order(core: "WorkerCore") -> str:
     spills = core.holdings.spills
     for chunk in core.holdings.owners.values():
         due = chunk.state is ChunkState.READY and chunk.checked and not chunk.writing and spills.admits(chunk)
-        due = due and spills.enabled and chunk.key not in chunk.size_class.on_disk
+        due = due and spills.enabled and not chunk.unwanted and chunk.key not in chunk.size_class.on_disk
         if due != (chunk in spills):
             return f"slot {chunk.slot} waits to be written: {chunk in spills}, should: {due}"
     return ""

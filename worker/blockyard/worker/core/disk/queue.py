@@ -17,7 +17,10 @@ _TOUCHES = {"always": 0, "second-touch": 1}
 
 
 class SpillQueue:
-    """Chunks are in while they are ready, checked, admitted and nowhere on disk. Each call is O(1) a chunk."""
+    """Chunks are in while they are ready, checked, admitted and nowhere on disk. Each call is O(1) a chunk.
+
+    One that the disk has given up waits for its next use: else a disk smaller than the pool would write for ever.
+    """
 
     def __init__(self, settings: DiskSettings) -> None:
         self.enabled = bool(settings.directories)
@@ -26,7 +29,7 @@ class SpillQueue:
 
     def consider(self, chunk: Chunk) -> None:
         """The chunk may be shared from now on, or has lost its copy on disk."""
-        if not self.enabled or not chunk.checked or chunk.writing:
+        if not self.enabled or not chunk.checked or chunk.writing or chunk.unwanted:
             return
         if self.admits(chunk) and chunk.key not in chunk.size_class.on_disk:
             self._orders.setdefault(chunk.size_class, OrderedDict())[chunk] = None
@@ -40,6 +43,7 @@ class SpillQueue:
         if not self.enabled:
             return
         for chunk in chunks:
+            chunk.unwanted = False
             order = self._orders.get(chunk.size_class)
             if order is not None and chunk in order:
                 order.move_to_end(chunk)

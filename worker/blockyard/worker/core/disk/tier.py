@@ -266,9 +266,12 @@ class DiskTier:
         if copy.size_class.on_disk.get(copy.key) is not copy:
             return
         self._counters.add("blockyard_worker_disk_evictions_total")
-        self._remove(copy)
-        if copy.key not in self._holdings.index:
+        chunk = self._holdings.index.get(copy.key)
+        if chunk is None:
             self._holdings.ghosts.add(copy.key, KeyState.EVICTED_DISK)
+        else:
+            chunk.unwanted = True
+        self._remove(copy)
 
     def _drop(self, copy: DiskCopy) -> None:
         """It is of no use, and must not come back with the next start."""
