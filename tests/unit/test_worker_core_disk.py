@@ -178,10 +178,11 @@ def test_a_finished_request_is_answered_and_holds_nothing() -> None:
     assert engine.pins() == 0
 
 
-def test_a_scheduler_that_died_waits_for_nothing() -> None:
+@pytest.mark.parametrize("news", [events.ProcessGone, events.SessionClosed])
+def test_a_scheduler_that_left_waits_for_nothing(news: type) -> None:
     node, engine = pushed_out()
     asks(engine, keys(1))
-    node.do(events.ProcessGone(engine.scheduler))
+    node.do(news(engine.scheduler))
     assert len(node.core.pinning.waiting) == 0
     node.settle()
 

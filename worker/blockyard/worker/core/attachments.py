@@ -155,6 +155,8 @@ class Attachments:
         self._book.close(session)
         if session.role == "rank":
             self._transfers.rank_left(session)
+        else:
+            self._pinning.stop_waiting(session)
         self._settle(session)
 
     def end(self, session: Session, reason: str) -> None:

@@ -73,12 +73,16 @@ class Pinning:
 
     def scheduler_left(self, session: Session) -> None:
         """A scheduler is gone, or has lost track: its requests will load nothing."""
-        for one in self.waiting.of_session(session):
-            self._give_up(one)
+        self.stop_waiting(session)
         for grants in list(session.engine.requests.values()):
             for grant in list(grants):
                 if grant.session == session.id:
                     self._unpin(grant, list(grant.chunks))
+
+    def stop_waiting(self, session: Session) -> None:
+        """Nobody will hear the answers that this session waits for."""
+        for one in self.waiting.of_session(session):
+            self._give_up(one)
 
     def expire(self, now: float) -> None:
         """End what waits and the grants whose deadline has passed. Copies under way are not touched by that."""
