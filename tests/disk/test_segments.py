@@ -18,6 +18,7 @@ from blockyard.worker.disk.ownership import DirectoryOwned, Ownership
 from blockyard.worker.disk.real import RealDirectory
 from blockyard.worker.disk.segments import SegmentStore
 from blockyard.worker.disk.settings import StoreSettings
+from blockyard.worker.pool import HostPool
 from support.disk_bench import SHAPES, SMALL, allocated, open_store, outcome, put
 from support.disk_faults import READS, WRITES, Fault, FaultyDirectory, Kind
 from support.disk_samples import checksums, digest, empty_areas, payload, shape
@@ -54,6 +55,19 @@ def test_what_was_put_is_read(real: RealDirectory, direct: bool) -> None:
     assert [extent.seq for extent in extents] == sorted({extent.seq for extent in extents})
     for extent in extents:
         assert extent.offset % PAGE == 0
+
+
+def test_slots_of_the_host_pool_are_read_into_and_written_from(real: RealDirectory) -> None:
+    store, _ = open_store(real)
+    extent = put(store, 1, B)
+    with HostPool(bytes(16), pool_bytes=16 * PAGE, slab_bytes=16 * PAGE, slots=4) as pool:
+        slot = [pool.memory.view[at : at + B.stride] for at in (4 * PAGE, 4 * PAGE + B.stride)]
+        sums = store.read(extent, slot)
+        assert sums == pool.checksums(4 * PAGE, areas=2, stride=B.stride, area_bytes=B.area_bytes)
+        again = store.append(extent.key, NO_SALT, B, sums, slot)
+        for view in slot:
+            view.release()
+    assert outcome(store, again) == "right"
 
 
 def test_buffers_of_another_size_are_refused(real: RealDirectory) -> None:
