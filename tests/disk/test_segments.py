@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.buffers import aligned
 from blockyard.worker.disk.errors import ExtentTooLarge, NoRoom, SegmentGone
 from blockyard.worker.disk.format.errors import Damage, Damaged
 from blockyard.worker.disk.format.names import log_name, segment_name
-from blockyard.worker.disk.format.values import NO_SALT, PAGE, Extent
+from blockyard.worker.disk.format.values import NO_SALT, Extent
 from blockyard.worker.disk.ownership import DirectoryOwned, Ownership
 from blockyard.worker.disk.real import RealDirectory
 from blockyard.worker.disk.segments import SegmentStore

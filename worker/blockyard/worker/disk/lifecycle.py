@@ -12,12 +12,13 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from blockyard.common.slot_table import PAGE, align_page
 from blockyard.worker.disk.budget import Budget
 from blockyard.worker.disk.buffers import aligned
 from blockyard.worker.disk.format.log import LAYOUT, LogHeader
 from blockyard.worker.disk.format.names import log_name, segment_name, temporary
 from blockyard.worker.disk.format.segment_header import SegmentHeader
-from blockyard.worker.disk.format.values import PAGE, Extent, pages
+from blockyard.worker.disk.format.values import Extent
 from blockyard.worker.disk.io import DiskDirectory, write_all
 from blockyard.worker.disk.scan import scan
 from blockyard.worker.disk.segment import Segment
@@ -138,7 +139,7 @@ def _write_log(shop: Workshop, segment: Segment, live: list[Extent], end: int) -
     with contextlib.suppress(FileNotFoundError):
         shop.directory.unlink(name)
     header = LogHeader(segment.uuid, number, segment.preallocated)
-    log = SegmentLog.create(shop.directory, header, pages(size), name)
+    log = SegmentLog.create(shop.directory, header, align_page(size), name)
     try:
         for extent in live:
             log.put(extent)

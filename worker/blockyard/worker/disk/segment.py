@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass, field
 
-from blockyard.worker.disk.format.values import PAGE, Extent
+from blockyard.common.slot_table import PAGE
+from blockyard.worker.disk.format.values import Extent
 from blockyard.worker.disk.io import DiskFile
 from blockyard.worker.disk.segment_log import SegmentLog
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk import lifecycle
 from blockyard.worker.disk.budget import Budget
 from blockyard.worker.disk.buffers import HeaderPages
@@ -25,7 +26,7 @@ from blockyard.worker.disk.format.extent_header import ExtentHeader
 from blockyard.worker.disk.format.log import LogHeader
 from blockyard.worker.disk.format.names import segment_name
 from blockyard.worker.disk.format.segment_header import UUID_BYTES
-from blockyard.worker.disk.format.values import PAGE, Extent, Shape
+from blockyard.worker.disk.format.values import Extent, Shape
 from blockyard.worker.disk.io import DiskDirectory, read_full, write_all
 from blockyard.worker.disk.recovery import FoundSegment, Trouble, recover
 from blockyard.worker.disk.segment import Segment
