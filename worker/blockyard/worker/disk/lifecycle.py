@@ -20,6 +20,7 @@ from blockyard.worker.disk.format.names import log_name, segment_name, temporary
 from blockyard.worker.disk.format.segment_header import SegmentHeader
 from blockyard.worker.disk.format.values import Extent
 from blockyard.worker.disk.io import DiskDirectory, write_all
+from blockyard.worker.disk.recovery import FoundSegment
 from blockyard.worker.disk.scan import scan
 from blockyard.worker.disk.segment import Segment
 from blockyard.worker.disk.segment_log import DROP_BYTES, PUT_BYTES, SEAL_BYTES, SHAPE_BYTES, SegmentLog
@@ -37,6 +38,22 @@ class Workshop:
     checksum: Checksum
     new_uuid: Callable[[], bytes]
     now_ns: Callable[[], int]
+
+
+def known_segment(directory: DiskDirectory, found: FoundSegment) -> Segment:
+    """One that a start found."""
+    header, live = found.header, len(found.live())
+    number, size = header.segment, header.segment_bytes
+    if not found.sealed:
+        return Segment(
+            *(number, header.uuid, found.size, size, None),
+            extents=live,
+            known=found.known,
+            dropped=found.dropped,
+        )
+    log_header = LogHeader(header.uuid, number, size)
+    log = SegmentLog(directory, log_header, found.log_size, found.log_end, found.log_count)
+    return Segment(number, header.uuid, found.size, size, log, end=found.used_bytes, extents=live, sealed=True)
 
 
 def make_segment(shop: Workshop, number: int) -> Segment:

@@ -15,6 +15,11 @@ SALT_TAG_BYTES = 8
 NO_SALT = bytes(SALT_TAG_BYTES)
 
 
+def fitting_model(name: str) -> str:
+    """As much of a model's name as a header holds."""
+    return name.replace("\0", "").encode(errors="replace")[:MAX_MODEL_BYTES].decode(errors="ignore")
+
+
 class Shape(NamedTuple):
     """What all chunks of one KV cache group of one world have in common on this node.
 
