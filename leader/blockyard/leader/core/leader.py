@@ -29,6 +29,9 @@ from blockyard.leader.core.rebuild import Claims, TooManyKeys, Unexpected
 from blockyard.leader.core.settings import LeaderSettings
 from blockyard.leader.core.views import Degradation, Holding, WorkerView
 
+DIGESTS_CHECKED = 8
+"""Every so many validations look at the digests too."""
+
 
 class LeaderCore:
     """`handle` each event with monotonic seconds and carry the instructions out in order."""
@@ -45,6 +48,7 @@ class LeaderCore:
         self._latest: Epoch | None = None
         self._unlisted_since: float | None = started
         self._list_doubted = False
+        self._validations = 0
 
     def handle(self, now: float, event: events.Event) -> list[Instruction]:
         """What is to be done about one event."""
@@ -78,6 +82,9 @@ class LeaderCore:
         invariants.check_members(self.members, self.index, self.epoch, self.settings)
         invariants.check_turns(self.dialogue.turns, self.members, self.settings)
         invariants.check_books(self.index)
+        self._validations += 1
+        if self._validations % DIGESTS_CHECKED == 0:
+            invariants.check_digests(self.index)
 
     def story(self, key: Key) -> list[Transition]:
         """The remembered claims on a key, the oldest first."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from blockyard.common.digests import RollingDigests
-from blockyard.common.messages.cluster import BUCKETS, TIER_HOST
+from blockyard.common.messages.cluster import TIER_HOST
 from blockyard.worker.core.chunks import Chunk, ChunkState
 from blockyard.worker.core.fills import FillJob
 from blockyard.worker.core.sessions import SessionState
@@ -187,7 +187,7 @@ def _ledger_is_true(core: "WorkerCore") -> str:
     if core.holdings.step % _LEDGER_STEPS:
         return ""
     ledger = core.outbox.ledger
-    entered = {one.key: one.tiers for bucket in range(BUCKETS) for one in ledger.bucket(bucket)}
+    entered = {one.key: one.tiers for one in ledger.entries()}
     if entered != {chunk.key: TIER_HOST for chunk in core.holdings.shared()}:
         return "the ledger is not what may be given away"
     digests = RollingDigests()
