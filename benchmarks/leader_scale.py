@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import time
@@ -25,7 +26,7 @@ from scale import phases, truth
 from scale.engine_load import EngineLoad
 from scale.generator import Task
 from scale.latency import Prompts, alone
-from scale.processes import ScaleCluster, Usage, wait
+from scale.processes import ScaleCluster, Usage, favour, wait
 
 T = TypeVar("T")
 
@@ -55,7 +56,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=200, help="of each question asked alone")
     parser.add_argument("--leader-lease", type=int, default=10, help="seconds")
     parser.add_argument("--worker-lease", type=int, default=60, help="seconds, of generated workers")
-    parser.add_argument("--nice", type=int, default=5, help="of all processes but etcd and the leaders")
+    parser.add_argument("--favour", type=int, default=0, help="nice levels by which etcd and leaders are preferred")
     parser.add_argument("--patience", type=float, default=600.0, help="seconds that a snapshot of all may take")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write the report here too")
@@ -169,7 +170,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     if not 0 <= options.real < options.workers:
         raise SystemExit(f"--real {options.real} must be less than --workers {options.workers}")
-    with ScaleCluster(options.leader_lease, options.nice) as cluster:
+    favour(os.getpid(), options.favour)
+    with ScaleCluster(options.leader_lease, options.favour) as cluster:
         run = Run(options, cluster)
         run.play()
     text = json.dumps(run.report, indent=1)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from scale.keys import LONGEST, chain_keys, full_length, own_chain
-from scale.leader_face import LeaderFace, match_body
+from scale.leader_face import LeaderFace, NotAnswered, match_body
 from scale.processes import Controlled, Usage
 
 SHORT, LONG = 64, 500
@@ -87,6 +87,7 @@ class Watchers:
         self._random = random.Random(seed)
         self._stop = threading.Event()
         self._taken: defaultdict[str, list[float]] = defaultdict(list)
+        self._unanswered = 0
         self.failed: list[str] = []
         loops = (self._healthz, self._matches, self._convergence)
         self._threads = [threading.Thread(target=self._guarded, args=(loop,), daemon=True) for loop in loops]
@@ -105,7 +106,8 @@ class Watchers:
         """Quantiles by what was asked; raises if a question failed."""
         if self.failed:
             raise ConnectionError("; ".join(self.failed))
-        return {name: quantiles(taken) for name, taken in sorted(self._taken.items())}
+        told: dict[str, Any] = {name: quantiles(taken) for name, taken in sorted(self._taken.items())}
+        return told | {"unanswered": self._unanswered}
 
     def _guarded(self, loop: Callable[[LeaderFace], None]) -> None:
         face = self._face.another()
@@ -119,13 +121,19 @@ class Watchers:
     def _healthz(self, face: LeaderFace) -> None:
         """A request that does nothing waits for its turn on the leader's loop, and for little else."""
         while not self._stop.wait(0.02):
-            self._taken["healthz"].append(face.timed("/healthz"))
+            self._ask(face, "healthz", "/healthz")
 
     def _matches(self, face: LeaderFace) -> None:
         for name, body in itertools.cycle(self._prompts.bodies.items()):
             if self._stop.wait(0.05):
                 return
-            self._taken[f"match_{name}"].append(face.timed("/v1/match", body))
+            self._ask(face, f"match_{name}", "/v1/match", body)
+
+    def _ask(self, face: LeaderFace, name: str, path: str, body: bytes | None = None) -> None:
+        try:
+            self._taken[name].append(face.timed(path, body))
+        except NotAnswered:
+            self._unanswered += 1
 
     def _convergence(self, face: LeaderFace) -> None:
         """From the moment in which a worker holds a new key until the leader says so."""
@@ -133,8 +141,15 @@ class Watchers:
             if self._stop.wait(0.2):
                 return
             probe = generator.ask("probe", worker=self._random.randrange(1_000_000))
-            while probe["node"] not in face.holders(probe["key"]):
+            while not self._known(face, probe):
                 if time.monotonic() - probe["at"] > _PATIENCE:
                     raise TimeoutError(f"{probe} is not known to the leader after {_PATIENCE:g} s")
                 time.sleep(0.002)
             self._taken["convergence"].append(time.monotonic() - probe["at"])
+
+    def _known(self, face: LeaderFace, probe: dict[str, Any]) -> bool:
+        try:
+            return probe["node"] in face.holders(probe["key"])
+        except NotAnswered:
+            self._unanswered += 1
+            return False

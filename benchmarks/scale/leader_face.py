@@ -17,6 +17,10 @@ NOBODYS = "00" * 32
 _SECONDS = 60.0
 
 
+class NotAnswered(ConnectionError):
+    """It answered with another status than 200, as one that does not lead does."""
+
+
 class LeaderFace:
     """Use one per thread, or take turns: a lock keeps requests apart."""
 
@@ -47,7 +51,7 @@ class LeaderFace:
         """The answer to a question that must be answered."""
         status, content = self.ask(path, body)
         if status != 200:
-            raise ConnectionError(f"{path}: {status} {content[:500]!r}")
+            raise NotAnswered(f"{path}: {status} {content[:500]!r}")
         return json.loads(content)
 
     def answers(self, path: str = "/healthz") -> bool:
@@ -93,7 +97,7 @@ class LeaderFace:
         status, content = self.ask(path, body)
         taken = time.perf_counter() - begun
         if status != 200:
-            raise ConnectionError(f"{path}: {status} {content[:500]!r}")
+            raise NotAnswered(f"{path}: {status} {content[:500]!r}")
         return taken
 
 

@@ -4,6 +4,7 @@ known to be up, and what it costs by /proc; what is measured with them is not it
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -87,11 +88,10 @@ class Controlled:
 class ScaleCluster:
     """`with ScaleCluster() as cluster:` has etcd and two leaders; nothing is left of it afterwards."""
 
-    def __init__(self, leader_lease: int, nice: int = 0) -> None:
+    def __init__(self, leader_lease: int, favour: int = 0) -> None:
         self._stack = ExitStack()
         self._lease = leader_lease
-        # etcd and leaders keep the priority of the run: elsewhere the others would not be on their machine.
-        self._nice = ("nice", "-n", str(nice)) if nice else ()
+        self._favour = favour
         self.leaders: dict[str, ManagedProcess] = {}
         self.faces: dict[str, LeaderFace] = {}
         self.real: dict[str, ManagedProcess] = {}
@@ -120,6 +120,7 @@ class ScaleCluster:
         flags = {"listen": f"{LOOPBACK}:{link}", "http-listen": f"{LOOPBACK}:{http}", "node-id": name}
         flags |= {"lease-ttl": f"{self._lease}s", "log-level": "warning"}
         self.leaders[name] = self._blockyard(name, "leader", flags)
+        favour(self.leaders[name].pid, self._favour)
         self.faces[name] = face = LeaderFace(LOOPBACK, http)
         wait(face.answers, START_SECONDS, f"{name} answers", self.leaders[name])
 
@@ -140,7 +141,7 @@ class ScaleCluster:
             name = f"real-{number:04}"
             flags = {"node-id": name, "socket": str(self.socket(name)), "metrics-listen": f"{LOOPBACK}:0"}
             flags |= {"host-pool": "4MiB", "slab-size": "1MiB", "log-level": "warning"}
-            self.real[name] = self._blockyard(name, "worker", flags, self._nice)
+            self.real[name] = self._blockyard(name, "worker", flags)
 
     def socket(self, real: str) -> Path:
         """Where engines of a real worker attach."""
@@ -200,16 +201,15 @@ class ScaleCluster:
         }
         self.etcd = client
         self._etcd = self._supervisor.start("etcd", [etcd_program(), *(part for pair in urls.items() for part in pair)])
+        favour(self._etcd.pid, self._favour)
         face = LeaderFace(*_split(client))
         wait(lambda: face.answers("/health"), START_SECONDS, "etcd is healthy", self._etcd)
         face.close()
 
-    def _blockyard(
-        self, name: str, role: str, flags: Mapping[str, str], before: tuple[str, ...] = ()
-    ) -> ManagedProcess:
+    def _blockyard(self, name: str, role: str, flags: Mapping[str, str]) -> ManagedProcess:
         words = [word for flag, value in flags.items() for word in (f"--{flag}", value)]
         program = ["-m", "blockyard.cli.main", role, "--cluster", CLUSTER, "--insecure", "--etcd", self.etcd]
-        return self._supervisor.start(name, [*before, sys.executable, *program, *words])
+        return self._supervisor.start(name, [sys.executable, *program, *words])
 
     def _controlled(
         self, name: str, command: list[str], *arguments: str, environment: Mapping[str, str] | None = None
@@ -220,7 +220,7 @@ class ScaleCluster:
             listener.bind(str(control))
             listener.listen(1)
             listener.settimeout(START_SECONDS)
-            process = self._supervisor.start(name, [*self._nice, *command, str(control), *arguments], environment)
+            process = self._supervisor.start(name, [*command, str(control), *arguments], environment)
             try:
                 connection, _ = listener.accept()
             except TimeoutError:
@@ -237,6 +237,14 @@ class ScaleCluster:
         for process in mine:
             if process.alive():
                 os.kill(process.pid, 9)
+
+
+def favour(pid: int, by: int) -> None:
+    """Prefer a process by so many nice levels; where the kernel shares time between sessions, prefer its session."""
+    if by:
+        os.setpriority(os.PRIO_PROCESS, pid, -by)
+        with contextlib.suppress(FileNotFoundError):
+            Path(f"/proc/{pid}/autogroup").write_text(str(-by))
 
 
 def wait(found: Callable[[], bool], timeout: float, what: str, process: ManagedProcess | None = None) -> float:

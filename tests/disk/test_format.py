@@ -9,6 +9,7 @@ import msgpack
 import pytest
 import xxhash
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.format import names
 from blockyard.worker.disk.format.errors import Damage, Damaged, UnknownVersion
 from blockyard.worker.disk.format.extent_header import ExtentHeader, parse_extent_header, require_same
@@ -27,7 +28,7 @@ from blockyard.worker.disk.format.log import (
     parse_records,
 )
 from blockyard.worker.disk.format.segment_header import SegmentHeader, parse_segment_header
-from blockyard.worker.disk.format.values import NO_SALT, PAGE
+from blockyard.worker.disk.format.values import NO_SALT
 from support.disk_samples import OTHER_UUID, UUID, digest, extent, shape
 
 SEGMENT = SegmentHeader(UUID, 7, 64 * PAGE, 1_700_000_000_000_000_000)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.buffers import HeaderPages, aligned
-from blockyard.worker.disk.io import PAGE, DiskDirectory, error_name, read_full, write_all
+from blockyard.worker.disk.io import DiskDirectory, error_name, read_full, write_all
 from blockyard.worker.disk.probe import PROBE_NAME, probe
 from blockyard.worker.disk.real import RealDirectory
 from support.disk_faults import READS, WRITES, Fault, FaultyDirectory, Kind, ProcessKilled

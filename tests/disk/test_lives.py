@@ -13,8 +13,8 @@ from blockyard.worker.disk.io import DiskDirectory
 from blockyard.worker.disk.probe import probe
 from blockyard.worker.disk.real import RealDirectory
 from sim.files import ModelDirectory
-from support.disk_bench import Bench
-from support.disk_faults import Fault, FaultyDirectory, Kind, ProcessKilled
+from support.disk_bench import SHAPES, Bench, allocated, open_store, outcome, put
+from support.disk_faults import READS, WRITES, Fault, FaultyDirectory, Kind, ProcessKilled
 from support.power_cut import PowerCutDirectory
 
 CAPACITY = 4 << 20
@@ -99,3 +99,28 @@ def run_lives(directory: DiskDirectory, seed: int, count: int) -> None:
             power.cut(lambda chance=chance: draw.random() < chance)  # type: ignore[misc]
             power = PowerCutDirectory(directory)
     assert bench.reads
+
+
+@pytest.mark.parametrize("kind", [Kind.TORN, Kind.MISDIRECTED, Kind.FLIPPED])
+def test_an_operation_that_goes_wrong_silently_never_brings_wrong_bytes(kind: Kind) -> None:
+    step, missed = 1, 0
+    while True:
+        directory = ModelDirectory(CAPACITY)
+        faulty = FaultyDirectory(directory)
+        fault = faulty.inject(Fault(kind, on=READS | WRITES, at=step, where=random.Random(step).random()))
+        store, _ = open_store(faulty)
+        extents = [put(store, number, SHAPES[number % 3]) for number in range(12)]
+        results = [outcome(store, extent) for extent in extents]
+        for _ in range(2):
+            # As after a kill; the fault may hit the start.
+            store, started = open_store(faulty, seed=1)
+            found = {*started.extents, *(extent for number in started.to_scan for extent in store.scan(number))}
+            assert found <= set(extents)
+            results += [outcome(store, extent) for extent in found]
+            assert store.used_bytes == allocated(directory)
+        missed += len(results) - results.count("right")
+        if fault.met < step:
+            break
+        step += 1
+    assert step > 50
+    assert missed > 0

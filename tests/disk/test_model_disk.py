@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import random
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.buffers import aligned
-from blockyard.worker.disk.io import PAGE, DiskFile, read_full, write_all
+from blockyard.worker.disk.io import DiskFile, read_full, write_all
 from sim.clock import Clock
 from sim.disk import ModelDisk
 from support.disk_faults import WRITES, Fault, Kind

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.buffers import aligned
-from blockyard.worker.disk.io import PAGE, DiskDirectory, DiskFile
+from blockyard.worker.disk.io import DiskDirectory, DiskFile
 from blockyard.worker.disk.probe import probe
 from blockyard.worker.disk.real import RealDirectory
 from sim.files import ModelDirectory

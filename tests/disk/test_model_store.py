@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.buffers import aligned
-from blockyard.worker.disk.format.values import NO_SALT, PAGE, Extent
+from blockyard.worker.disk.format.values import NO_SALT, Extent
 from blockyard.worker.disk.segments import SegmentStore
 from sim.clock import Clock
 from sim.disk import ModelDisk, read_tags, tag_area, tag_checksum

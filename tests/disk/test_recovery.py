@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import xxhash
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.format import names
-from blockyard.worker.disk.format.values import NO_SALT, PAGE, Extent
+from blockyard.worker.disk.format.values import NO_SALT, Extent
 from blockyard.worker.disk.real import RealDirectory
 from blockyard.worker.disk.segments import SegmentStore
 from support.disk_bench import SHAPES, SMALL, allocated, open_store, outcome, put

@@ -87,14 +87,71 @@ def test_a_store_waits_for_the_engines_stream(pool: memoryview) -> None:
     copier.unbind()
 
 
+def fill(tensors: list[PagedTensor], value: int) -> None:
+    for paged in tensors:
+        paged.tensor.fill_(value)
+
+
+def check_round_trip(copier: CudaCopier, tensors: list[PagedTensor], pool: memoryview, value: int) -> None:
+    """Store blocks full of `value`, look at the pool's bytes, lose the blocks, load them, look at the blocks."""
+    fill(tensors, value)
+    copier.begin(copier.fence())
+    copied = copier.store(BlockRange([3, 1, 0, 2]), OFFSET)
+    copier.finish()
+    assert bytes(pool[OFFSET : OFFSET + copied]) == bytes([value]) * copied
+    assert pool[OFFSET - 1] == pool[OFFSET + copied] == 0, "nothing else was touched"
+    fill(tensors, 0)
+    copier.begin(copier.fence())
+    assert copier.load(OFFSET, BlockRange([0, 1, 2, 3])) == copied
+    copier.finish()
+    for paged in tensors:
+        assert bool((paged.tensor[:4] == value).all()), "the loaded blocks are what was stored"
+        assert not bool(paged.tensor[4:].any()), "no other block was touched"
+
+
 def test_a_pool_can_be_bound_again_and_again(pool: memoryview) -> None:
-    copier = CudaCopier([GroupPages(0, tensors_of("even"), 4)])
-    for _ in range(3):
+    tensors = tensors_of("even")
+    copier = CudaCopier([GroupPages(0, tensors, 4)])
+    for value in (11, 22, 33):
         copier.bind(pool)
-        copier.begin(copier.fence())
-        copier.store(BlockRange([0, 1, 2, 3]), 0)
-        copier.finish()
+        check_round_trip(copier, tensors, pool, value)
         copier.unbind()
+
+
+def test_copies_are_right_before_and_after_the_registration(pool: memoryview) -> None:
+    tensors = tensors_of("even")
+    copier = CudaCopier([GroupPages(0, tensors, 4)])
+    copier.bind(pool)
+    check_round_trip(copier, tensors, pool, 44)
+    registration = copier._registration
+    assert registration is not None
+    # It follows whoever owns the memory, so every page has to be there first.
+    for start in range(0, POOL_BYTES, 4096):
+        pool[start] = pool[start]
+    registration._thread.join(60)
+    if not registration._registered:
+        pytest.skip("this machine does not register host memory with CUDA")
+    assert torch.frombuffer(pool, dtype=torch.int8).is_pinned()
+    check_round_trip(copier, tensors, pool, 55)
+    copier.unbind()
+    assert not torch.frombuffer(pool, dtype=torch.int8).is_pinned()
+
+
+@pytest.mark.parametrize("block_ids", [[0, 64], [-1, 0]])
+def test_blocks_that_do_not_exist_are_refused_before_the_device_sees_them(
+    pool: memoryview, block_ids: list[int]
+) -> None:
+    """An index out of range in a kernel would end every use of the device by this process."""
+    tensors = tensors_of("even")
+    copier = CudaCopier([GroupPages(0, tensors, 4)])
+    copier.bind(pool)
+    copier.begin(copier.fence())
+    with pytest.raises(LayoutRefused):
+        copier.store(BlockRange(block_ids), OFFSET)
+    with pytest.raises(LayoutRefused):
+        copier.load(OFFSET, BlockRange(block_ids))
+    check_round_trip(copier, tensors, pool, 66)
+    copier.unbind()
 
 
 def test_tensors_on_the_cpu_are_refused() -> None:

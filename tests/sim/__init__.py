@@ -3,7 +3,7 @@
 clock, streams, tasks, process   virtual time, randomness by component, coroutines, processes that pause and die
 network                          stream connections under the production frames: late, stalled, cut at any byte
 etcd_server, etcd_client         etcd with leases, watches, outages, wipes, restores
-leased_key                       a key under a lease, as production keeps it
+leased_key                       a key under a lease: the production machine in virtual time
 disk, files                      disks: operations in virtual time, and what their pages really hold
 memory                           a worker's pool of tags and its slot table
 worker_node, worker_link         a thin shell around the production WorkerCore

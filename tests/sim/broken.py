@@ -4,6 +4,7 @@ each is in force only inside its `with` block.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,10 +14,12 @@ import msgspec
 
 from blockyard.common.fencing import Epoch, EpochFence
 from blockyard.common.messages import cluster
+from blockyard.leader.core.drift import Drift
 from blockyard.leader.core.instructions import Instruction
 from blockyard.leader.core.leader import LeaderCore
 from blockyard.worker.core.attachments import Attachments
 from blockyard.worker.core.chunks import Chunk
+from blockyard.worker.core.outbox import Outbox
 from blockyard.worker.core.sessions import Session
 from blockyard.worker.core.transfers import Transfers
 
@@ -89,10 +92,39 @@ def no_fences() -> Iterator[Broken]:
         yield Broken()
 
 
+@contextmanager
+def changes_lost() -> Iterator[Broken]:
+    """A worker forgets each twentieth change. Digests repair what comes of it; that they have to is noticed."""
+    right = Outbox._note
+    noted = itertools.count(1)
+
+    def wrong(self: Outbox, change: cluster.Change) -> None:
+        if next(noted) % 20:
+            right(self, change)
+        else:
+            self.ledger.enter(change)
+
+    with patch.object(Outbox, "_note", wrong):
+        yield Broken()
+
+
+@contextmanager
+def digests_ignored() -> Iterator[Broken]:
+    """A leader compares no digests."""
+
+    def due(self: Drift, now: float, applied: int) -> bool:
+        return False
+
+    with patch.object(Drift, "due", due):
+        yield Broken()
+
+
 VARIANTS = {
     "nothing": nothing,
     "visible-too-early": visible_too_early,
     "generations-ignored": generations_ignored,
     "freed-at-scheduler-death": freed_at_scheduler_death,
     "no-fences": no_fences,
+    "changes-lost": changes_lost,
+    "digests-ignored": digests_ignored,
 }

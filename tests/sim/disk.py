@@ -19,7 +19,8 @@ from dataclasses import dataclass
 
 import xxhash
 
-from blockyard.worker.disk.io import PAGE, DiskDirectory
+from blockyard.common.slot_table import PAGE
+from blockyard.worker.disk.io import DiskDirectory
 from sim.clock import Clock
 from sim.files import ModelDirectory
 from sim.memory import Tag

@@ -10,7 +10,9 @@ import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from blockyard.worker.disk.io import PAGE, Buffer, Entry, FileStat, Listing, Space, strerror
+from blockyard.common.slot_table import PAGE
+from blockyard.worker.disk.io import Buffer, Entry, FileStat, Listing, Space
+from support.disk_faults import strerror
 
 _DIRECT_UNIT = 512
 

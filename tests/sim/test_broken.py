@@ -14,6 +14,8 @@ EXPECTED = {
     "generations-ignored": "verified-bytes",
     "freed-at-scheduler-death": "no-reuse-while-pinned",
     "no-fences": "incarnation-scoped-claims",
+    "changes-lost": "index-converges",
+    "digests-ignored": "live-after-heal",
 }
 
 

@@ -10,9 +10,10 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.errors import NoRoom, SegmentGone
 from blockyard.worker.disk.format.errors import FormatError
-from blockyard.worker.disk.format.values import NO_SALT, PAGE, Extent, Shape
+from blockyard.worker.disk.format.values import NO_SALT, Extent, Shape
 from blockyard.worker.disk.io import DiskDirectory
 from blockyard.worker.disk.segments import SegmentStore, Started
 from blockyard.worker.disk.settings import StoreSettings

@@ -7,24 +7,16 @@ TORN, MISDIRECTED and FLIPPED: only who verifies notices them.
 from __future__ import annotations
 
 import errno
+import os
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.buffers import aligned
-from blockyard.worker.disk.io import (
-    PAGE,
-    Buffer,
-    DiskDirectory,
-    DiskFile,
-    FileStat,
-    Listing,
-    Space,
-    read_full,
-    strerror,
-)
+from blockyard.worker.disk.io import Buffer, DiskDirectory, DiskFile, FileStat, Listing, Space, read_full
 
 SECTOR = 512
 
@@ -63,6 +55,11 @@ ERRORS = {
     Kind.EROFS: errno.EROFS,
     Kind.EINTR: errno.EINTR,
 }
+
+
+def strerror(code: int) -> OSError:
+    """The exception that a system call with this outcome raises: the right subclass of OSError."""
+    return OSError(code, os.strerror(code))
 
 
 class ProcessKilled(BaseException):

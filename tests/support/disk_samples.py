@@ -6,8 +6,9 @@ import hashlib
 
 import xxhash
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.buffers import aligned
-from blockyard.worker.disk.format.values import NO_SALT, PAGE, Extent, Shape
+from blockyard.worker.disk.format.values import NO_SALT, Extent, Shape
 
 UUID = bytes(range(16))
 OTHER_UUID = bytes(range(16, 32))

@@ -6,23 +6,15 @@ below are as a machine finds them that starts again; whoever held them open is g
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.buffers import aligned
-from blockyard.worker.disk.io import (
-    PAGE,
-    Buffer,
-    DiskDirectory,
-    DiskFile,
-    FileStat,
-    Listing,
-    Space,
-    read_full,
-    strerror,
-    write_all,
-)
+from blockyard.worker.disk.io import Buffer, DiskDirectory, DiskFile, FileStat, Listing, Space, read_full, write_all
+from support.disk_faults import strerror
 
 
 @dataclass(eq=False)
@@ -118,7 +110,7 @@ class PowerCutDirectory:
     def check(self) -> None:
         """Nobody does anything after a cut."""
         if self._off:
-            raise strerror(5)
+            raise strerror(errno.EIO)
 
     def note_data(self, file: Known, undo: Callable[[], None]) -> None:
         with self._lock:
@@ -161,6 +153,8 @@ class PowerCutDirectory:
         before.close()
 
         def again() -> None:
+            if any(entry.name == name for entry in self.inner.entries().entries):
+                return  # a later file of that name survived
             made = self.inner.create(name, size, direct=False)
             write_all(made, [content], 0)
             made.close()

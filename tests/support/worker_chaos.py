@@ -32,6 +32,8 @@ LIMITS: dict[str, Any] = {
     "outbox_changes": 6,
     "outbox_deltas": 3,
     "snapshot_parts_per_tick": 2,
+    "snapshot_part_keys": 2,
+    "digest_interval": 1.0,
     "max_copies_per_session": 4,
 }
 
@@ -300,6 +302,8 @@ class Chaos:
                     events.LinkDown(),
                     events.LinkAcked(seq - self.random.choice((1, 2))),
                     events.ResyncAsked(self.random.choice((0, seq - 1, seq, seq + 3))),
+                    events.SnapshotCredited(self.random.choice((seq - 2, seq - 1, seq)), self.random.randrange(6)),
+                    events.RepairAsked(bytes(self.random.choices(range(4), k=2))),
                     events.Incarnated(self.next),
                 ]
             )

@@ -86,8 +86,11 @@ def test_groups_have_their_own_tensors() -> None:
     assert bytes(pool[:96]) == expected_area([window, window], [1, 2])
 
 
-@pytest.mark.parametrize("blocks", [BlockRange([0, 1, 2]), BlockRange([0], 2), BlockRange([0], -1)])
-def test_pages_beyond_the_chunk_are_refused(blocks: BlockRange) -> None:
+@pytest.mark.parametrize(
+    "blocks",
+    [BlockRange([0, 1, 2]), BlockRange([0], 2), BlockRange([0], -1), BlockRange([0, 8]), BlockRange([-1, 0])],
+)
+def test_pages_beyond_the_chunk_and_blocks_beyond_the_tensor_are_refused(blocks: BlockRange) -> None:
     copier = CpuCopier([GroupPages(0, [pages(8, 64)], 2)])
     copier.bind(memoryview(bytearray(4096)))
     with pytest.raises(LayoutRefused):

@@ -1,12 +1,14 @@
 """The leader's core under faults: after them, the index equals the union of what the workers hold.
 
 A seed draws its own mix of faults: deltas lost, doubled and late, links and registrations lost, leadership lost,
-forgetful workers. Invariants are checked after every event. One seed alone: `pytest -k "seed17"`.
+forgetful workers, an index that goes wrong by itself. Invariants are checked after every event. One seed alone:
+`pytest -k "seed17"`.
 """
 
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from blockyard.common.messages import cluster as wire
 from blockyard.leader.core import events
 from blockyard.leader.core.instructions import CloseLink, Instruction, SendTo
 from blockyard.leader.core.matching import Prefix
-from support.leader_world import DISK, GPU, HOST, WORLD, World, change, hello, key
+from support.leader_world import DISK, GPU, HOST, WORLD, World, change, digests, hello, key
 
 SEEDS = range(60)
 STEPS = 400
@@ -31,8 +33,10 @@ class Worker:
         self.incarnation = 0
         self.link: int | None = None
         self.truth: dict[int, int] = {}
-        self.log: list[wire.Delta] = []
+        self.log: list[wire.Delta | wire.Replacement] = []
         self.next_seq = 1
+        self.offered: list[Any] = []
+        self.sent = 0
         self.under_way: list[wire.FromWorker] = []
 
     def restart_stream(self, incarnation: int) -> None:
@@ -40,31 +44,52 @@ class Worker:
 
     def set(self, number: int, tiers: int) -> None:
         self.truth[number] = tiers
-        self.log.append(wire.Delta(self.next_seq, [WORLD], [change(number, tiers)]))
+        self.number(wire.Delta(self.next_seq, [WORLD], [change(number, tiers)]))
+
+    def number(self, message: wire.Delta | wire.Replacement) -> None:
+        self.log.append(message)
         self.next_seq += 1
         if self.link is not None:
-            self.under_way.append(self.log[-1])
+            self.under_way.append(message)
+
+    def tell_digests(self) -> None:
+        if self.link is not None:
+            self.under_way.append(digests(self.next_seq - 1, *self._held()))
 
     def hear(self, message: wire.ToWorker) -> None:
         match message:
+            case wire.SnapshotCredit(seq, parts) if self.offered and seq == self.offered[0].seq:
+                self.under_way += self._send(parts)
+            case wire.Repair(buckets):
+                for bucket in buckets:
+                    self.number(wire.Replacement(self.next_seq, [WORLD], self._held(bucket), bucket, 0, 255))
             case wire.LinkWelcome(expect_seq=seq) | wire.Resync(from_seq=seq):
                 kept_from = self.log[0].seq if self.log else self.next_seq
                 if seq and seq >= kept_from:
                     self.under_way += [delta for delta in self.log if delta.seq >= seq]
                 else:
-                    self.under_way += self._snapshot()
+                    self._offer()
             case wire.Ack(seq):
                 self.log = [delta for delta in self.log if delta.seq > seq]
 
-    def _snapshot(self) -> list[wire.FromWorker]:
+    def _held(self, bucket: int | None = None) -> list[wire.Change]:
         held = [change(number, tiers) for number, tiers in self.truth.items() if tiers]
-        seq = self.next_seq - 1
-        parts = [wire.SnapshotPart(held[i : i + 3]) for i in range(0, len(held), 3)]
-        return [
-            wire.SnapshotBegin(seq, len(held), [WORLD]),
-            *parts,
-            wire.SnapshotEnd(seq, len(held)),
-        ]
+        return [one for one in held if bucket in (None, one.key[0])]
+
+    def _offer(self) -> None:
+        """A snapshot as of now, in parts of one key."""
+        held, seq = self._held(), self.next_seq - 1
+        parts = [wire.SnapshotPart([one]) for one in held]
+        self.offered = [wire.SnapshotBegin(seq, len(held), [WORLD]), *parts, wire.SnapshotEnd(seq, len(held))]
+        self.sent = 0
+        self.under_way.append(wire.SnapshotOffer(seq, len(held)))
+
+    def _send(self, credit: int) -> list[wire.FromWorker]:
+        """The begin, as many parts as there is credit for, and the end after the last one."""
+        until = 1 + credit if credit < len(self.offered) - 2 else len(self.offered)
+        messages = self.offered[self.sent : until]
+        self.sent = max(self.sent, until)
+        return messages
 
 
 class Cluster:
@@ -72,16 +97,24 @@ class Cluster:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.world = World(claim_grace=self.random.choice([3.0, 1000.0]), resync_patience=2.0, sweep_keys=5)
+        self.world = World(
+            claim_grace=self.random.choice([3.0, 1000.0]),
+            resync_patience=2.0,
+            sweep_keys=5,
+            snapshots_at_once=self.random.choice([1, 2]),
+            snapshot_window=self.random.choice([1, 3]),
+            digest_interval=1.0,
+        )
         self.workers = [Worker(node) for node in NODES]
         self.revision = 10
         self.loss = self.random.choice([0.0, 0.02, 0.2])
         self.disorder = self.random.choice([0.0, 0.1, 0.5])
-        usual = [self.change, self.deliver, self.tick]
-        rare = [self.reconnect, self.reregister, self.unregister, self.forget, self.lose_leadership]
+        self.corrupted = False
+        usual = [self.change, self.deliver, self.tick, self.digest]
+        rare = [self.corrupt, self.reconnect, self.reregister, self.unregister, self.forget, self.lose_leadership]
         self.deeds = self.random.choices(
             [*usual, *rare],
-            weights=[30, 60, 10, *(self.random.choice([0, 1, 4]) for _ in rare)],
+            weights=[30, 60, 10, 5, *(self.random.choice([0, 1, 4]) for _ in rare)],
             k=STEPS,
         )
 
@@ -128,6 +161,16 @@ class Cluster:
 
     def tick(self) -> None:
         self.carry_out(self.world.tick(self.random.choice([0.1, 0.1, 1.0])))
+
+    def digest(self) -> None:
+        self.random.choice(self.workers).tell_digests()
+
+    def corrupt(self) -> None:
+        """The leader's index is wrong about one key, and nothing has told it so."""
+        worker = self.random.choice(self.workers)
+        if worker.node in self.world.core.members.by_node:
+            self.corrupted = True
+            self.world.corrupt(worker.node, change(self.random.randrange(KEYS), self.random.choice([0, HOST, GPU])))
 
     def reconnect(self) -> None:
         worker = self.random.choice(self.workers)
@@ -180,10 +223,12 @@ class Cluster:
             self.put(events.WorkersListed(listed))
         for worker in self.workers:
             self.open(worker)
-        for _ in range(60):
+        for step in range(120):
             for worker in self.workers:
                 while worker.under_way and worker.link is not None:
                     self.put(events.Received(worker.link, worker.under_way.pop(0)))
+                if step % 4 == 0:
+                    worker.tell_digests()
             self.carry_out(self.world.tick(0.5))
 
     def held(self, number: int) -> dict[str, int]:
@@ -213,6 +258,8 @@ def test_after_faults_the_index_is_the_union_of_the_workers_truth(seed: int) -> 
     core = cluster.world.core
     assert not core.partial
     assert core.degraded() == []
+    drifted = cluster.world.counters.get("blockyard_leader_drifted_buckets_total")
+    assert cluster.corrupted or not drifted
     for number in range(KEYS):
         assert cluster.world.holders(number) == cluster.held(number), core.story(key(number))
     assert core.index.swept

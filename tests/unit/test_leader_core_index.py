@@ -1,7 +1,9 @@
 """The leader's ownership index: placements of many holders, longest prefixes, and what sweeping leaves."""
 
+import gc
+
 from blockyard.leader.core.matching import Prefix
-from blockyard.leader.core.ownership import SHARDS
+from blockyard.leader.core.ownership import SHARDS, Ownership, Shard
 from support.leader_world import DISK, GPU, HOST, World, change, delta, key, snapshot
 
 
@@ -85,3 +87,18 @@ def test_keys_held_by_many_are_counted_once_per_worker() -> None:
         world.say(link, delta(1, change(1, 0)))
     assert len(world.holders(1)) == 5
     assert world.core.index.copies == 25
+
+
+def test_once_frozen_the_index_is_not_read_by_the_garbage_collector() -> None:
+    index = Ownership()
+    gc.collect()
+    gc.freeze()
+    try:
+        for number in range(3):
+            index.apply(index.open(f"n{number}"), [change(one) for one in range(2000)])
+            gc.collect()
+        assert index.keys == 2000
+        assert not any(isinstance(one, Shard) for one in gc.get_objects())
+    finally:
+        gc.unfreeze()
+    assert sum(isinstance(one, Shard) for one in gc.get_objects()) >= SHARDS

@@ -156,6 +156,19 @@ def test_leadership_lost_and_won_again_goes_on_without_a_snapshot() -> None:
     assert not world.core.partial
 
 
+def test_in_a_new_term_old_claims_are_not_whole_until_the_worker_has_been_heard() -> None:
+    """Meanwhile another leader may have led, and the worker's chunks have changed."""
+    world = World()
+    world.worker("n1", change(1))
+    world.put(events.LostLeadership())
+    world.lead(number=8)
+    world.put(events.WorkersListed((events.WorkerRegistered("n1", 5),)))
+    assert world.holders(1) == {"n1": 1}
+    assert world.core.partial
+    world.open(hello(next_seq=1))
+    assert not world.core.partial
+
+
 def test_each_new_term_awaits_the_list_of_workers_anew() -> None:
     """A standby's watch misses that etcd was wiped if the new revisions have caught up with the old ones."""
     world = World(leads=False)

@@ -5,6 +5,7 @@ once.
 """
 
 import asyncio
+import gc
 import logging
 import signal
 import socket
@@ -72,6 +73,8 @@ async def _lead_until(
     service = Service(config, _version())
     record = _record(config, for_links, for_http, service.version)
     election, roster = _join(service, client, record)
+    # From now on the index's dicts are no concern of the garbage collector, which would stop the loop to read them.
+    gc.freeze()
     entrance = Entrance(service.links, service.refusals, for_links, _tls(config), config.max_workers)
     faces = await http.Faces(service, gauges.expose(service)).serve(for_http)
     log.info("leader serves", extra=fields(link=record.link, http=record.http))

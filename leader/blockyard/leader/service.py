@@ -38,7 +38,12 @@ class Service:
         self.version = version
         self.started = time.monotonic()
         self.counters = Counters("leader", strict=False)
-        settings = LeaderSettings(config.cluster, version, max_workers=config.max_workers)
+        settings = LeaderSettings(
+            config.cluster,
+            version,
+            max_workers=config.max_workers,
+            snapshots_at_once=config.snapshots_at_once,
+        )
         self.core = LeaderCore(settings, self.counters, self.started)
         self.refusals = Refusals(self.counters)
         self.links = WorkerLinks(self.feed, self.counters, self.refusals)

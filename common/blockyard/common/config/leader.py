@@ -36,6 +36,12 @@ class LeaderConfig(NodeConfig):
         group=LIMITS,
         help="Workers taken in at a time; further ones are ignored and refused.",
     )
+    snapshots_at_once: int = setting(
+        Count(1, 1024),
+        default=8,
+        group=LIMITS,
+        help="Workers that may send all that they hold at a time, as after a change of leader; others wait their turn.",
+    )
     match_max_keys: int = setting(
         Count(1, 1_000_000), default=4096, group=LIMITS, help="Keys that one /v1/match request may name."
     )

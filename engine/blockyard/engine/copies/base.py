@@ -43,12 +43,17 @@ class GroupPages:
 
 
 def check_range(blocks: BlockRange, group: GroupPages) -> None:
-    """Refuse pages beyond the chunk: they would lie in somebody else's area."""
+    """Refuse pages beyond the chunk, which would lie in somebody else's area, and blocks that there are not: memcpy
+    would not notice, and a CUDA kernel would take the whole engine down.
+    """
     end = blocks.first_page + len(blocks.block_ids)
     if blocks.first_page < 0 or end > group.blocks_per_chunk:
         raise LayoutRefused(
             f"group {group.group}: pages {blocks.first_page} to {end} of a chunk of {group.blocks_per_chunk}"
         )
+    limit = min(len(paged.tensor) for paged in group.tensors)
+    if blocks.block_ids and not 0 <= min(blocks.block_ids) <= max(blocks.block_ids) < limit:
+        raise LayoutRefused(f"blocks {blocks.block_ids} are not all among the {limit} there are")
 
 
 def check_tensor(paged: PagedTensor) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from blockyard.engine.copies.base import GroupPages, LayoutRefused, check_range, check_tensor, runs_of
+from blockyard.engine.copies.base import GroupPages, check_range, check_tensor, runs_of
 from blockyard.engine.copies.elements import ELEMENTS, widest
 from blockyard.engine.copies.page_tables import PageTables
 from blockyard.engine.jobs import BlockRange
@@ -113,14 +113,8 @@ class CpuCopier:
         return self._bytes(blocks)
 
     def _plan(self, blocks: BlockRange) -> tuple[list[Run], Any]:
-        """Runs of neighbours (place, first block, count) and None, or where blocks are scattered an index tensor.
-
-        Every block is checked here: memcpy would not.
-        """
+        """Runs of neighbours (place, first block, count) and None, or where blocks are scattered an index tensor."""
         check_range(blocks, self._groups[blocks.group])
-        limit = min(len(pages.rows) for pages in self._views[blocks.group])
-        if blocks.block_ids and not 0 <= min(blocks.block_ids) <= max(blocks.block_ids) < limit:
-            raise LayoutRefused(f"blocks {blocks.block_ids} are not all among the {limit} there are")
         runs = runs_of(blocks.block_ids)
         if len(runs) == 1 or len(runs) * _MIN_RUN <= len(blocks.block_ids):
             return runs, None

@@ -2,22 +2,28 @@
 
 Owns the stream, the staging of an area on the device, and the pool's registration with CUDA. Scattered pages
 are gathered on the device, where that is nearly free, so that an area crosses the bus in one piece. Until the
-pool is registered, copies are right but slower.
+pool is registered, the driver takes each copy through a buffer of its own, which is right but slower.
 """
 
+from __future__ import annotations
+
 import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from threading import Event, Thread
 from typing import Any
 
 import torch
 
-from blockyard.engine.copies.base import GroupPages, LayoutRefused, check_range, check_tensor
+from blockyard.engine.copies.base import GroupPages, LayoutRefused, PagedTensor, check_range, check_tensor
 from blockyard.engine.copies.elements import widest
 from blockyard.engine.copies.page_tables import wait_resident
 from blockyard.engine.jobs import BlockRange
 
-REGISTER_PIECE = 64 << 30
-"""Bytes registered in one call. A multiple of every slab size, so no area lies across two pieces."""
+REGISTER_PIECE = 16 << 30
+"""Bytes registered in one call. A multiple of every slab size, so no area lies across two pieces; one call for 64 GiB
+and more stalls a machine for long.
+"""
 
 _PORTABLE = 1
 
@@ -76,39 +82,74 @@ class CudaCopier:
         """Start copying device pages to the area at `offset`; bytes."""
         copied = 0
         with torch.cuda.stream(self._stream):
-            for host, staged, rows, index in self._pieces(blocks, offset):
-                torch.index_select(rows, 0, index, out=staged.view(rows.dtype))
-                host.copy_(staged, non_blocking=True)
-                copied += staged.numel()
+            for piece in self._pieces(blocks, offset):
+                for rows, room in piece.pages:
+                    torch.index_select(rows, 0, piece.index, out=room)
+                piece.host.copy_(piece.staged, non_blocking=True)
+                copied += piece.staged.numel()
         return copied
 
     def load(self, offset: int, blocks: BlockRange) -> int:
         """Start copying pages of the area at `offset` to device blocks; bytes."""
         copied = 0
         with torch.cuda.stream(self._stream):
-            for host, staged, rows, index in self._pieces(blocks, offset):
-                staged.copy_(host, non_blocking=True)
-                rows.index_copy_(0, index, staged.view(rows.dtype))
-                copied += staged.numel()
+            for piece in self._pieces(blocks, offset):
+                piece.staged.copy_(piece.host, non_blocking=True)
+                for rows, room in piece.pages:
+                    rows.index_copy_(0, piece.index, room)
+                copied += piece.staged.numel()
         return copied
 
-    def _pieces(self, blocks: BlockRange, offset: int) -> Any:
-        """Per tensor: its pages in the pool, room for them on the device, the rows of all blocks, and which
-        ones.
+    def _pieces(self, blocks: BlockRange, offset: int) -> Iterator[_Piece]:
+        """What crosses the bus in one piece: a whole chunk, or of a part of one each tensor's pages.
+
+        Staged memory is the stream's own, so it is given out anew only behind the copies that use it.
         """
         group = self._groups[blocks.group]
         check_range(blocks, group)
         count = len(blocks.block_ids)
         index = torch.tensor(blocks.block_ids).to(self._device)
-        start = offset
-        for paged in group.tensors:
-            size = paged.page_bytes
-            first = start + blocks.first_page * size
-            host = self._pool.narrow(0, first, count * size).view(count, size)
-            staged = torch.empty((count, size), dtype=torch.int8, device=self._device)
-            _, element = widest(paged, 0)
-            yield host, staged, paged.tensor[:, :size].view(element), index
-            start += group.blocks_per_chunk * size
+        whole = count == group.blocks_per_chunk
+        for start, tensors in _spans(group, whole):
+            first = offset + start + (0 if whole else blocks.first_page * tensors[0].page_bytes)
+            size = count * sum(paged.page_bytes for paged in tensors)
+            staged = torch.empty(size, dtype=torch.int8, device=self._device)
+            yield _Piece(self._pool.narrow(0, first, size), staged, list(_pages(tensors, staged, count)), index)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """Bytes in the pool, as many on the device, and for each tensor its rows with their part of the latter.
+
+    `index` names the rows that are concerned.
+    """
+
+    host: Any
+    staged: Any
+    pages: list[tuple[Any, Any]]
+    index: Any
+
+
+def _spans(group: GroupPages, whole: bool) -> Iterator[tuple[int, Sequence[PagedTensor]]]:
+    """Where in an area which tensors' pages begin: all of them as one span, or each for itself."""
+    if whole:
+        yield 0, group.tensors
+        return
+    start = 0
+    for paged in group.tensors:
+        yield start, (paged,)
+        start += group.blocks_per_chunk * paged.page_bytes
+
+
+def _pages(tensors: Sequence[PagedTensor], staged: Any, count: int) -> Iterator[tuple[Any, Any]]:
+    """Each tensor as rows of its widest element, and `count` rows of room in the same element."""
+    start = 0
+    for paged in tensors:
+        size = paged.page_bytes
+        _, element = widest(paged, start)
+        room = staged.narrow(0, start, count * size).view(count, size).view(element)
+        yield paged.tensor[:, :size].view(element), room
+        start += count * size
 
 
 class _Registration:

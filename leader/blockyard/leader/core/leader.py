@@ -6,8 +6,8 @@ clock.
 A worker's claims count from its first snapshot until its registration ends. While its link is down they
 stand, marked stale; past the grace they are forgotten. Leadership lost closes every link but keeps the
 claims: who leads again in the same cluster goes on where each worker's stream stood. Each new term awaits the list
-of workers anew. A new cluster uid, or an epoch that went back, means that etcd was wiped or restored: then every
-claim is forgotten.
+of workers anew, and a link of each before its answers are whole. A new cluster uid, or an epoch that went back, means
+that etcd was wiped or restored: then every claim is forgotten.
 """
 
 from collections.abc import Sequence
@@ -29,6 +29,9 @@ from blockyard.leader.core.rebuild import Claims, TooManyKeys, Unexpected
 from blockyard.leader.core.settings import LeaderSettings
 from blockyard.leader.core.views import Degradation, Holding, WorkerView
 
+DIGESTS_CHECKED = 8
+"""Every so many validations look at the digests too."""
+
 
 class LeaderCore:
     """`handle` each event with monotonic seconds and carry the instructions out in order."""
@@ -45,6 +48,7 @@ class LeaderCore:
         self._latest: Epoch | None = None
         self._unlisted_since: float | None = started
         self._list_doubted = False
+        self._validations = 0
 
     def handle(self, now: float, event: events.Event) -> list[Instruction]:
         """What is to be done about one event."""
@@ -78,6 +82,9 @@ class LeaderCore:
         invariants.check_members(self.members, self.index, self.epoch, self.settings)
         invariants.check_turns(self.dialogue.turns, self.members, self.settings)
         invariants.check_books(self.index)
+        self._validations += 1
+        if self._validations % DIGESTS_CHECKED == 0:
+            invariants.check_digests(self.index)
 
     def story(self, key: Key) -> list[Transition]:
         """The remembered claims on a key, the oldest first."""
@@ -94,7 +101,7 @@ class LeaderCore:
     def partial(self) -> bool:
         """True while some member's claims are not all known, so that a missing key proves nothing."""
         known = self._unlisted_since is None and not len(self.overflow)
-        return not known or any(not member.claims.in_step for member in self.members)
+        return not known or any(member.unheard or not member.claims.in_step for member in self.members)
 
     def where(self, key: Key) -> list[Holding]:
         """Who holds a key, by node."""
@@ -125,6 +132,8 @@ class LeaderCore:
         if epoch != known:
             # What was followed so far may be of other data: a watch can miss that etcd was wiped.
             self._unlisted_since = now
+            for member in self.members:
+                member.unheard = member.link is None
         if known is not None and (epoch.cluster_uid != known.cluster_uid or epoch.number < known.number):
             for member in self.members:
                 member.claims.forget()

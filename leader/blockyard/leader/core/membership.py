@@ -14,7 +14,10 @@ from blockyard.leader.core.views import EngineView, WorkerView
 
 @dataclass(slots=True)
 class Member:
-    """A registered worker. `since` is when its link was opened, or lost, or when it was registered."""
+    """A registered worker. `since` is when its link was opened, or lost, or when it was registered.
+
+    `unheard`: it has had no link in this term, so what it claimed in an earlier one may be out of date.
+    """
 
     node: str
     incarnation: int
@@ -24,6 +27,7 @@ class Member:
     link: int | None = None
     stats: WorkerStats | None = None
     behind_since: float | None = None
+    unheard: bool = False
 
     @property
     def state(self) -> str:
@@ -84,7 +88,7 @@ class Membership:
     def connect(self, member: Member, link: int, now: float) -> None:
         """Give the member its link."""
         self.by_link[link] = member
-        member.link, member.since = link, now
+        member.link, member.since, member.unheard = link, now, False
 
     def cut(self, member: Member, now: float) -> int | None:
         """Take the member's link away and return it."""

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from blockyard.common.digests import RollingDigests
-from blockyard.common.messages.cluster import BUCKETS
 from blockyard.worker.core.chunks import Chunk, ChunkState
 from blockyard.worker.core.disk.invariants import DISK_CHECKS
 from blockyard.worker.core.fills import FillJob
@@ -190,7 +189,7 @@ def _ledger_is_true(core: "WorkerCore") -> str:
     if core.holdings.step % _LEDGER_STEPS:
         return ""
     ledger = core.outbox.ledger
-    entered = {one.key: one.tiers for bucket in range(BUCKETS) for one in ledger.bucket(bucket)}
+    entered = {one.key: one.tiers for one in ledger.entries()}
     if entered != {key: tiers for key, _, tiers in core.holdings.shared()}:
         return "the ledger is not what may be given away"
     digests = RollingDigests()

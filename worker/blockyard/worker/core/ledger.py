@@ -5,6 +5,8 @@ Owns the worker's side of both. Must never know what has been told, or whether t
 snapshots and repairs a matter of steps: no reading goes over all keys at once.
 """
 
+from collections.abc import Iterator
+
 from blockyard.common.digests import RollingDigests
 from blockyard.common.identity import Key
 from blockyard.common.messages.cluster import BUCKETS, MAX_CHANGES, Change
@@ -35,6 +37,11 @@ class Ledger:
     def bucket(self, number: int) -> list[Change]:
         """All that is held of one bucket."""
         return list(self._buckets[number].values())
+
+    def entries(self) -> Iterator[Change]:
+        """Everything, for checks."""
+        for bucket in self._buckets:
+            yield from bucket.values()
 
     def slice(self, number: int, first: int) -> tuple[int, list[Change]] | None:
         """What is held of one bucket from the second byte `first` on, as much as one message takes, and the last

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from blockyard.worker.disk.io import PAGE
+from blockyard.common.slot_table import PAGE
 
 
 def aligned(size: int) -> memoryview:

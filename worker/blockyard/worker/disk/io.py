@@ -7,12 +7,8 @@ returns or raises OSError; each may take for ever on a broken device, so none is
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
-
-PAGE = 4096
-"""Offsets, lengths and addresses are multiples of this where a file is direct."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -151,8 +147,3 @@ def _after(buffers: list[memoryview], done: int) -> list[memoryview]:
 def error_name(error: OSError) -> str:
     """A bounded word for counters: EIO, ENOSPC, …"""
     return errno.errorcode.get(error.errno or 0, "unknown")
-
-
-def strerror(code: int) -> OSError:
-    """The exception that a system call with this outcome raises: the right subclass of OSError."""
-    return OSError(code, os.strerror(code))

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from blockyard.common.slot_table import PAGE, align_page
 from blockyard.worker.disk.budget import Budget
 from blockyard.worker.disk.buffers import aligned
 from blockyard.worker.disk.format.log import LAYOUT, LogHeader
 from blockyard.worker.disk.format.names import log_name, segment_name, temporary
 from blockyard.worker.disk.format.segment_header import SegmentHeader
-from blockyard.worker.disk.format.values import PAGE, Extent, pages
-from blockyard.worker.disk.io import DiskDirectory, read_full, strerror, write_all
+from blockyard.worker.disk.format.values import Extent
+from blockyard.worker.disk.io import DiskDirectory, read_full, write_all
+from blockyard.worker.disk.recovery import FoundSegment
 from blockyard.worker.disk.scan import scan
 from blockyard.worker.disk.segment import Segment
 from blockyard.worker.disk.segment_log import DROP_BYTES, PUT_BYTES, SEAL_BYTES, SHAPE_BYTES, SegmentLog
@@ -37,6 +40,22 @@ class Workshop:
     checksum: Checksum
     new_uuid: Callable[[], bytes]
     now_ns: Callable[[], int]
+
+
+def known_segment(directory: DiskDirectory, found: FoundSegment) -> Segment:
+    """One that a start found."""
+    header, live = found.header, len(found.live())
+    number, size = header.segment, header.segment_bytes
+    if not found.sealed:
+        return Segment(
+            *(number, header.uuid, found.size, size, None),
+            extents=live,
+            known=found.known,
+            dropped=found.dropped,
+        )
+    log_header = LogHeader(header.uuid, number, size)
+    log = SegmentLog(directory, log_header, found.log_size, found.log_end, found.log_count)
+    return Segment(number, header.uuid, found.size, size, log, end=found.used_bytes, extents=live, sealed=True)
 
 
 def make_segment(shop: Workshop, number: int) -> Segment:
@@ -133,7 +152,7 @@ def probe_directory(directory: DiskDirectory) -> None:
         write_all(file, [written], 0)
         file.fdatasync()
         if read_full(file, [read], 0) != PAGE or read != written:
-            raise strerror(errno.EIO)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
     finally:
         file.close()
         directory.unlink(name)
@@ -156,7 +175,7 @@ def _write_log(shop: Workshop, segment: Segment, live: list[Extent], end: int) -
     with contextlib.suppress(FileNotFoundError):
         shop.directory.unlink(name)
     header = LogHeader(segment.uuid, number, segment.preallocated)
-    log = SegmentLog.create(shop.directory, header, pages(size), name)
+    log = SegmentLog.create(shop.directory, header, align_page(size), name)
     try:
         for extent in live:
             log.put(extent)

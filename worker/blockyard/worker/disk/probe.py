@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.buffers import aligned
-from blockyard.worker.disk.io import PAGE
 
 PROBE_NAME = "probe.tmp"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.buffers import aligned
 from blockyard.worker.disk.format.errors import Damage, Damaged, FormatError, UnknownVersion
 from blockyard.worker.disk.format.log import (
@@ -24,7 +25,7 @@ from blockyard.worker.disk.format.log import (
 )
 from blockyard.worker.disk.format.names import is_temporary, log_name, log_of, segment_name, segment_of
 from blockyard.worker.disk.format.segment_header import SegmentHeader, parse_segment_header
-from blockyard.worker.disk.format.values import PAGE, Extent, Shape
+from blockyard.worker.disk.format.values import Extent, Shape
 from blockyard.worker.disk.io import DiskDirectory, Listing, error_name, read_full
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.buffers import aligned
 from blockyard.worker.disk.format.errors import Damaged, FormatError
 from blockyard.worker.disk.format.extent_header import MAGIC, ExtentHeader, parse_extent_header
-from blockyard.worker.disk.format.values import PAGE, Extent
+from blockyard.worker.disk.format.values import Extent
 from blockyard.worker.disk.io import DiskFile, read_full
 from blockyard.worker.disk.verify import Checksum, require_payload
 

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from blockyard.worker.disk.format.values import PAGE, Extent
+from blockyard.common.slot_table import PAGE
+from blockyard.worker.disk.format.values import Extent
 from blockyard.worker.disk.io import DiskFile
 from blockyard.worker.disk.segment_log import SegmentLog
+
+
+class SegmentInfo(NamedTuple):
+    """A segment for those who decide. `scanned`: nothing more will be found in it."""
+
+    number: int
+    bytes: int
+    extents: int
+    growing: bool
+    scanned: bool
 
 
 @dataclass(eq=False)
@@ -52,3 +64,8 @@ class Segment:
         self.end += size
         self.writers += 1
         return offset
+
+    def give_back(self, extent: Extent) -> None:
+        """Its write failed: its place can be used again, unless something was placed behind it."""
+        if self.end == extent.end:
+            self.end = extent.offset

@@ -6,9 +6,10 @@ readable up to its last success.
 
 from __future__ import annotations
 
+from blockyard.common.slot_table import align_page
 from blockyard.worker.disk.format.log import LAYOUT, Drop, LogHeader, Put, Record, Seal, ShapeRecord, encode_frame
 from blockyard.worker.disk.format.names import log_name
-from blockyard.worker.disk.format.values import MAX_MODEL_BYTES, Extent, Shape, pages
+from blockyard.worker.disk.format.values import MAX_MODEL_BYTES, Extent, Shape
 from blockyard.worker.disk.io import DiskDirectory, DiskFile, write_all
 
 _DIGEST = bytes(32)
@@ -77,7 +78,7 @@ class SegmentLog:
         Returns what the file takes then.
         """
         self._append(Seal(used_bytes))
-        size = min(self.size, pages(self.end + live * DROP_BYTES))
+        size = min(self.size, align_page(self.end + live * DROP_BYTES))
         self._opened().truncate(size)
         self.size = size
         return self._opened().stat().allocated

@@ -16,32 +16,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk import lifecycle
 from blockyard.worker.disk.budget import Budget
 from blockyard.worker.disk.buffers import HeaderPages
 from blockyard.worker.disk.errors import ExtentTooLarge, SegmentGone
 from blockyard.worker.disk.format.errors import Damage, Damaged
 from blockyard.worker.disk.format.extent_header import ExtentHeader
-from blockyard.worker.disk.format.log import LogHeader
 from blockyard.worker.disk.format.names import segment_name
 from blockyard.worker.disk.format.segment_header import UUID_BYTES
-from blockyard.worker.disk.format.values import PAGE, Extent, Shape
+from blockyard.worker.disk.format.values import Extent, Shape
 from blockyard.worker.disk.io import DiskDirectory, read_full, write_all
-from blockyard.worker.disk.recovery import FoundSegment, Trouble, recover
-from blockyard.worker.disk.segment import Segment
-from blockyard.worker.disk.segment_log import SegmentLog
+from blockyard.worker.disk.recovery import Trouble, recover
+from blockyard.worker.disk.segment import Segment, SegmentInfo
 from blockyard.worker.disk.settings import StoreSettings
-from blockyard.worker.disk.verify import Checksum, check_areas, verified, xxh3
-
-
-class SegmentInfo(NamedTuple):
-    """A segment for those who decide. `scanned`: nothing more will be found in it."""
-
-    number: int
-    bytes: int
-    extents: int
-    growing: bool
-    scanned: bool
+from blockyard.worker.disk.verify import Checksum, check_areas, check_header, verified, xxh3
 
 
 class Started(NamedTuple):
@@ -89,7 +78,7 @@ class SegmentStore:
         # A scan may find higher numbers than any log tells, but no more of them than fit.
         next_seq = 1 + max((extent.seq for one in found.segments for extent in one.known.values()), default=0)
         next_seq += sum(one.size // (2 * PAGE) for one in to_scan)
-        segments = {one.header.segment: _known_segment(directory, one) for one in found.segments}
+        segments = {one.header.segment: lifecycle.known_segment(directory, one) for one in found.segments}
         started = Started(extents, [one.header.segment for one in to_scan], found.troubles)
         return cls(shop, segments, found.next_segment, next_seq), started
 
@@ -101,13 +90,10 @@ class SegmentStore:
         Raises NoRoom, ExtentTooLarge, or the OSError of what failed; the extent is then not there.
         """
         check_areas(shape, areas)
+        check_header(shape, checksums)
         segment, extent = self._reserve(key, salt_tag, shape)
         try:
-            header = ExtentHeader(segment.uuid, extent, tuple(checksums))
-            with self._pages.page() as page:
-                page[:] = header.pack()
-                assert segment.file is not None
-                write_all(segment.file, [page, *areas], extent.offset)
+            self._write(segment, ExtentHeader(segment.uuid, extent, tuple(checksums)), areas)
             with segment.log_lock:
                 assert segment.log is not None
                 segment.log.put(extent)
@@ -236,6 +222,17 @@ class SegmentStore:
                     return segment, Extent(key, salt_tag, shape, segment.number, segment.take(size), seq)
             self._replace(segment, size)
 
+    def _write(self, segment: Segment, header: ExtentHeader, areas: Sequence[memoryview]) -> None:
+        assert segment.file is not None
+        try:
+            with self._pages.page() as page:
+                page[:] = header.pack()
+                write_all(segment.file, [page, *areas], header.extent.offset)
+        except OSError:
+            with self._lock:
+                segment.give_back(header.extent)
+            raise
+
     def _replace(self, full: Segment | None, size: int) -> None:
         """Make another segment the growing one, unless somebody else has."""
         with self._making:
@@ -294,18 +291,3 @@ class SegmentStore:
         finally:
             with self._lock:
                 segment.readers -= 1
-
-
-def _known_segment(directory: DiskDirectory, found: FoundSegment) -> Segment:
-    header, live = found.header, len(found.live())
-    number, size = header.segment, header.segment_bytes
-    if not found.sealed:
-        return Segment(
-            *(number, header.uuid, found.size, size, None),
-            extents=live,
-            known=found.known,
-            dropped=found.dropped,
-        )
-    log_header = LogHeader(header.uuid, number, size)
-    log = SegmentLog(directory, log_header, found.log_size, found.log_end, found.log_count)
-    return Segment(number, header.uuid, found.size, size, log, end=found.used_bytes, extents=live, sealed=True)

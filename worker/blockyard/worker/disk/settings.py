@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from blockyard.worker.disk.format.values import PAGE, pages
+from blockyard.common.slot_table import PAGE, align_page
 
 _LOG_SHARE = 256
 _LEAST_LOG = 4 * PAGE
@@ -21,7 +21,7 @@ class StoreSettings(NamedTuple):
     @property
     def log_bytes(self) -> int:
         """Of a log while its segment grows. Full before the segment only where extents are tiny."""
-        return max(_LEAST_LOG, pages(self.segment_bytes // _LOG_SHARE))
+        return max(_LEAST_LOG, align_page(self.segment_bytes // _LOG_SHARE))
 
     @property
     def reserve_bytes(self) -> int:

@@ -8,7 +8,7 @@ import xxhash
 
 from blockyard.worker.disk.format.errors import Damage, Damaged
 from blockyard.worker.disk.format.extent_header import ExtentHeader, parse_extent_header, require_same
-from blockyard.worker.disk.format.values import Extent, Shape
+from blockyard.worker.disk.format.values import MAX_AREAS, MAX_MODEL_BYTES, Extent, Shape, fitting_model
 
 Checksum = Callable[[memoryview], int]
 
@@ -39,3 +39,15 @@ def check_areas(shape: Shape, areas: Sequence[memoryview]) -> None:
     sizes = [area.nbytes for area in areas]
     if sizes != [shape.stride] * shape.areas:
         raise ValueError(f"areas have {sizes} bytes, must be {shape.areas} of {shape.stride}")
+
+
+def check_header(shape: Shape, checksums: Sequence[int]) -> None:
+    """Refuse what a header cannot tell."""
+    if len(checksums) != shape.areas or not 1 <= shape.areas <= MAX_AREAS:
+        raise ValueError(
+            f"there are {len(checksums)} checksums for {shape.areas} areas, of which there are 1 to {MAX_AREAS}"
+        )
+    if shape.model != fitting_model(shape.model):
+        raise ValueError(f"model has {len(shape.model.encode())} bytes, at most {MAX_MODEL_BYTES} fit and none is zero")
+    if not 0 <= shape.part < shape.parts:
+        raise ValueError(f"part is {shape.part}, must be below {shape.parts}")

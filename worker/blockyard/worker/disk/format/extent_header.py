@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.format.errors import Damage, Damaged
 from blockyard.worker.disk.format.layout import Field, Layout
-from blockyard.worker.disk.format.values import MAX_AREAS, MAX_MODEL_BYTES, PAGE, Extent, Shape
+from blockyard.worker.disk.format.values import MAX_AREAS, MAX_MODEL_BYTES, Extent, Shape
 
 LAYOUT = Layout(
     "extent header",

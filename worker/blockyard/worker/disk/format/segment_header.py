@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.format.layout import Field, Layout
-from blockyard.worker.disk.format.values import PAGE
 
 UUID_BYTES = 16
 

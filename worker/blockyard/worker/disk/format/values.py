@@ -1,14 +1,13 @@
 """What an extent holds and where it lies. Owns arithmetic on sizes; must never know how anything is encoded.
 
-Imports nothing of Blockyard, so that a core may use these values.
+Imports values alone, so that a core may use these.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-PAGE = 4096
-"""Extents, their headers and their areas begin at multiples of this."""
+from blockyard.common.slot_table import PAGE, align_page
 
 MAX_AREAS = 16
 MAX_MODEL_BYTES = 256
@@ -16,9 +15,9 @@ SALT_TAG_BYTES = 8
 NO_SALT = bytes(SALT_TAG_BYTES)
 
 
-def pages(size: int) -> int:
-    """`size` rounded up to whole pages, in bytes."""
-    return -(-size // PAGE) * PAGE
+def fitting_model(name: str) -> str:
+    """As much of a model's name as a header holds."""
+    return name.replace("\0", "").encode(errors="replace")[:MAX_MODEL_BYTES].decode(errors="ignore")
 
 
 class Shape(NamedTuple):
@@ -39,7 +38,7 @@ class Shape(NamedTuple):
     @property
     def stride(self) -> int:
         """From one area to the next on disk, as in a slot."""
-        return pages(self.area_bytes)
+        return align_page(self.area_bytes)
 
     @property
     def extent_bytes(self) -> int:
