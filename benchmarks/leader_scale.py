@@ -56,7 +56,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=200, help="of each question asked alone")
     parser.add_argument("--leader-lease", type=int, default=10, help="seconds")
     parser.add_argument("--worker-lease", type=int, default=60, help="seconds, of generated workers")
-    parser.add_argument("--favour", type=int, default=0, help="nice levels by which etcd and leaders are preferred")
+    parser.add_argument(
+        "--favour", type=int, default=0, help="nice levels that etcd and leaders are preferred by; generators by half"
+    )
     parser.add_argument("--patience", type=float, default=600.0, help="seconds that a snapshot of all may take")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write the report here too")
@@ -106,25 +108,28 @@ class Run:
         cluster.start_real(options.real)
         generated = options.workers - options.real
         each = -(-generated // options.generators)
-        for first in range(0, generated, each):
-            cluster.start_generator(
-                Task(
-                    etcd="",
-                    cluster="",
-                    name=f"generated-{first:04}",
-                    first=first,
-                    workers=min(each, generated - first),
-                    chunks=options.chunks // generated,
-                    shared=options.shared,
-                    share=options.share,
-                    exponent=options.exponent,
-                    seed=options.seed,
-                    lease_ttl=options.worker_lease,
-                    interval=options.interval,
-                )
-            )
+        cluster.start_generators(
+            [self._task(first, min(each, generated - first)) for first in range(0, generated, each)]
+        )
         wait(self._real_live, options.patience, "every real worker is live")
         self._say("started", {"seconds": round(time.monotonic() - begun, 1)})
+
+    def _task(self, first: int, workers: int) -> Task:
+        options = self._options
+        return Task(
+            etcd="",
+            cluster="",
+            name=f"generated-{first:04}",
+            first=first,
+            workers=workers,
+            chunks=options.chunks // (options.workers - options.real),
+            shared=options.shared,
+            share=options.share,
+            exponent=options.exponent,
+            seed=options.seed,
+            lease_ttl=options.worker_lease,
+            interval=options.interval,
+        )
 
     def _real_live(self) -> bool:
         self._cluster.check_alive()

@@ -194,8 +194,8 @@ def _link_bytes(worker: GeneratedWorker) -> tuple[int, int]:
 
 async def serve(control: str, task: Task) -> None:
     """Obey until the control connection ends."""
-    generator = Generator(task)
     reader, writer = await asyncio.open_unix_connection(control)
+    generator = Generator(task)
     writer.write(b'{"ready": true}\n')
     run = asyncio.create_task(generator.run())
     try:

@@ -11,7 +11,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,7 @@ from scale.leader_face import LeaderFace
 CLUSTER = "scale"
 ANSWER_SECONDS = 120.0
 START_SECONDS = 60.0
+FILL_SECONDS = 600.0
 POLL_SECONDS = 0.1
 LAST_WORDS_SECONDS = 1.0
 
@@ -72,8 +73,9 @@ class Controlled:
         self._lines.flush()
         return self.answer()
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self, timeout: float = ANSWER_SECONDS) -> dict[str, Any]:
         """The next line; raises ProcessFailed, with the log's end, when there is none in time."""
+        self._connection.settimeout(timeout)
         try:
             answer: dict[str, Any] = json.loads(self._lines.readline() or '{"error": "it has ended"}')
         except (OSError, ValueError) as error:
@@ -152,18 +154,22 @@ class ScaleCluster:
         name = f"engine-{len(self.engines)}"
         command = [sys.executable, "-m", "blockyard.engine.light.process"]
         engine = self._controlled(name, command, str(self.socket(real)), name, "odd")
+        engine.answer()
         self.engines.append(engine)
         return engine
 
-    def start_generator(self, task: Task) -> Controlled:
-        """A process that stands for many workers; they link once told to."""
-        command = [sys.executable, "-m", "scale.generator"]
-        told = msgspec.json.encode(msgspec.structs.replace(task, etcd=self.etcd, cluster=CLUSTER)).decode()
+    def start_generators(self, tasks: Sequence[Task]) -> None:
+        """Processes that stand for many workers each; these link once told to."""
         folders = [str(_BENCHMARKS), *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = {"PYTHONPATH": os.pathsep.join(folders)}
-        generator = self._controlled(task.name, command, told, environment=environment)
-        self.generators.append(generator)
-        return generator
+        command = [sys.executable, "-m", "scale.generator"]
+        for task in tasks:
+            told = msgspec.json.encode(msgspec.structs.replace(task, etcd=self.etcd, cluster=CLUSTER)).decode()
+            generator = self._controlled(task.name, command, told, environment=environment)
+            favour(generator.process.pid, self._favour // 2)
+            self.generators.append(generator)
+        for generator in self.generators:
+            generator.answer(FILL_SECONDS)
 
     def usage(self) -> dict[str, Usage]:
         """By role, CPU and memory of all its processes; leaders by name."""
@@ -214,7 +220,7 @@ class ScaleCluster:
     def _controlled(
         self, name: str, command: list[str], *arguments: str, environment: Mapping[str, str] | None = None
     ) -> Controlled:
-        """Start what connects to a control socket, the first of its arguments, and wait for its first line."""
+        """Start what connects to a control socket, the first of its arguments."""
         control = self._folder / f"{name}.control"
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             listener.bind(str(control))
@@ -226,10 +232,7 @@ class ScaleCluster:
             except TimeoutError:
                 raise ProcessFailed(f"{name} does not report\n{process.log_tail()}") from None
         self._stack.callback(connection.close)
-        connection.settimeout(ANSWER_SECONDS)
-        controlled = Controlled(process, connection)
-        controlled.answer()
-        return controlled
+        return Controlled(process, connection)
 
     def _end_quickly(self) -> None:
         """All at once: one after the other, each with its goodbyes, would take minutes."""

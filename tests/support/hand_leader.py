@@ -188,7 +188,7 @@ class LeaderSide:
                 message = self._link.receive(SECONDS)
             except LinkTimeout:
                 continue
-            except BlockyardError:
+            except (BlockyardError, OSError):  # the latter where `close` was quicker
                 self._came.put(None)
                 return
             if isinstance(message, cluster.Ping) and not self.silent:

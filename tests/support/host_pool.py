@@ -46,6 +46,10 @@ class OpenedPool:
         """Whether every ready slot's checksums stand."""
         return all(record.checksums for record in self.ready())
 
+    def bytes_at(self, offset: int, size: int) -> bytes:
+        """What the pool holds; looking at a page that nobody has touched takes memory for it."""
+        return self._maps["pool"][offset : offset + size]
+
     def flip(self, record: SlotRecord, byte: int = 0, mask: int = 0x40) -> None:
         """Change bits of one stored byte."""
         at = record.offset + byte

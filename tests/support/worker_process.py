@@ -60,6 +60,13 @@ class WorkerProcess(ChildProcess):
         self._log_from = 0
 
     @property
+    def http(self) -> str:
+        """HOST:PORT of its metrics and debug pages."""
+        address = self._metrics_address()
+        assert address is not None, "the worker does not serve"
+        return address
+
+    @property
     def log(self) -> str:
         """All that this worker has logged, over all its starts."""
         return self._log_path.read_text(errors="replace")

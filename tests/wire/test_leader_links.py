@@ -10,7 +10,7 @@ from blockyard.common.link import LinkClosed
 from blockyard.common.messages import cluster as wire
 from support.etcd_server import EtcdServer
 from support.leader_process import LeaderProcess, wait_for
-from support.leader_world import DISK, HOST, change, delta, key, snapshot
+from support.leader_world import DISK, HOST, WORLD, change, delta, digests, key, snapshot
 from support.raw_worker import RawWorker, register, unregister
 
 
@@ -98,6 +98,37 @@ def test_a_gap_is_asked_for_over_the_wire(etcd: EtcdServer, leader: LeaderProces
             pass
         assert holders(leader, 10) == holders(leader, 11) == {"gap": ["host"]}
     unregister(etcd, "gap")
+
+
+def test_a_bucket_that_differs_is_asked_for_and_replaced(etcd: EtcdServer, leader: LeaderProcess) -> None:
+    incarnation = register(etcd, "drift")
+    with RawWorker(leader.link) as worker:
+        worker.greet("drift", incarnation)
+        worker.send(*snapshot(0, change(12)), digests(0, change(12), change(13)))
+        bucket = key(13)[0]
+        assert worker.await_kind(wire.Repair).buckets == bytes([bucket])
+        assert leader.get("/v1/workers")[1]["partial"]
+        worker.send(wire.Replacement(1, [WORLD], [change(13)], bucket, 0, 255))
+        assert worker.await_kind(wire.Ack).seq == 1
+        assert holders(leader, 12) == holders(leader, 13) == {"drift": ["host"]}
+    unregister(etcd, "drift")
+
+
+def test_a_snapshot_comes_in_by_credit(etcd: EtcdServer, leader: LeaderProcess) -> None:
+    incarnation = register(etcd, "paced")
+    begin, *parts, end = snapshot(0, *(change(number) for number in range(30, 50)), part=1)
+    with RawWorker(leader.link) as worker:
+        worker.greet("paced", incarnation)
+        worker.send(wire.SnapshotOffer(0, len(parts)))
+        credit = worker.await_kind(wire.SnapshotCredit)
+        worker.send(begin)
+        for number, part in enumerate(parts, 1):
+            while credit.parts < number:
+                credit = worker.await_kind(wire.SnapshotCredit)
+            worker.send(part)
+        worker.send(end)
+        wait_for(lambda: holders(leader, 49) == {"paced": ["host"]}, 20, "the snapshot is in")
+    unregister(etcd, "paced")
 
 
 def test_a_registration_made_anew_ends_the_old_link(etcd: EtcdServer, leader: LeaderProcess) -> None:

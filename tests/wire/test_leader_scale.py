@@ -45,8 +45,7 @@ def task(name: str, first: int) -> Task:
 def cluster() -> Iterator[ScaleCluster]:
     with ScaleCluster(leader_lease=2) as cluster:
         cluster.start_real(REAL)
-        for number in (0, GENERATED // 2):
-            cluster.start_generator(task(f"generated-{number}", number))
+        cluster.start_generators([task(f"generated-{number}", number) for number in (0, GENERATED // 2)])
         yield cluster
 
 

@@ -135,6 +135,25 @@ def test_a_leaders_wrong_certificate_is_refused_by_its_workers(
         assert worker.alive and leader.leads()
 
 
+@pytest.mark.parametrize("kind", ["expired", "of another authority"])
+def test_a_certificate_that_does_not_get_to_etcd_is_told_in_one_line(
+    etcd: EtcdCluster, authority: Authority, tmp_path: Path, kind: str
+) -> None:
+    files = authority.settings("node-1")
+    if kind == "expired":
+        cert, key_file = authority.issue_expired("node-1")
+        files |= {"etcd_cert": str(cert), "etcd_key": str(key_file)}
+    else:
+        files |= {"etcd_ca": str(Authority(tmp_path / "theirs").ca)}
+    with worker_of(etcd, files) as worker, Engine(worker.socket) as engine:
+        wait_for(lambda: "certificate" in worker.ready()[1].get("registration", ""), SECONDS, "it says why")
+        engine.store({key(2): b"x" * 8192})
+        (told,) = lines(worker.log, "not registered")
+        assert "certificate" in told
+        # What gRPC itself says of it on standard error, at each of its tries, is nobody's help.
+        assert [line for line in worker.log.splitlines() if " worker " not in line] == []
+
+
 def test_whom_etcd_does_not_let_in_says_so_and_goes_on_when_it_does(etcd: EtcdCluster, authority: Authority) -> None:
     late = {"cluster": "late", "lease_ttl": "2s"}
     with (

@@ -75,6 +75,18 @@ def test_claims_come_as_a_snapshot_then_as_deltas_and_again_when_asked(
     assert link.receive(cluster.WorkerStats).ready_slots == 3
 
 
+def test_a_bucket_that_a_leader_asks_for_is_told_again(leader: HandLeader, worker: WorkerProcess) -> None:
+    stored(worker, 4)
+    link = leader.welcome()
+    assert set(snapshot(link)) >= {key(4)}
+    link.send(cluster.Repair(key(4)[:1]))
+    told = link.receive(cluster.Replacement)
+    assert (told.bucket, told.first, told.last) == (key(4)[0], 0, 255)
+    assert key(4) in {change.key for change in told.changes}
+    link.send(cluster.Ack(told.seq))
+    worker.wait_metric("outbox_depth", 0)
+
+
 def test_an_old_epoch_is_refused_after_a_newer_one(leader: HandLeader, worker: WorkerProcess) -> None:
     first = leader.welcome()
     worker.wait_metric("leader_link", 1, state="live")

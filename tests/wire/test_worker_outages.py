@@ -11,23 +11,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from blockyard.common.messages.states import CopyState, KeyState
 from blockyard.engine.breaker import LONGEST_DELAY
-from blockyard.engine.detached import Detached
 from support.engine_side import EngineSide, key_of, pages, wait_until
 from support.leader_process import wait_for
+from support.serving import DETACHED, HIT, MISS, PAID, request
 from support.worker_books import check_idle
 from support.worker_process import WorkerProcess
 
 KEYS = [key_of(1), key_of(2)]
-ACQUIRE_DEADLINE = 0.5
-REST = 0.01
 MOST_PAID = 3
 """Requests that wait for a worker which does not answer: those of one answer's patience, and the one that notices."""
 
 SECONDS_OF_PATIENCE = 30.0
-
-HIT, MISS, DETACHED, PAID = "hit", "miss", "detached", "paid"
 
 
 @pytest.fixture
@@ -40,42 +35,10 @@ def worker() -> Iterator[WorkerProcess]:
 def engine(worker: WorkerProcess) -> Iterator[EngineSide]:
     with EngineSide(worker.socket, verify="always") as engine:
         engine.wait_attached()
-        assert request(engine) == MISS
+        assert request(engine, KEYS) == MISS
         worker.wait_metric("checksum_backlog", 0)
-        assert request(engine) == HIT
+        assert request(engine, KEYS) == HIT
         yield engine
-
-
-def request(engine: EngineSide) -> str:
-    """One request and what it met: HIT (right bytes), MISS (stored), DETACHED (cost nothing), PAID (waited in vain)."""
-    time.sleep(REST)
-    engine.scheduler.flush()
-    seq = engine.scheduler.acquire("request", [engine.run(KEYS)])
-    if seq is None:
-        return DETACHED
-    try:
-        grant = engine.scheduler.grant(seq, ACQUIRE_DEADLINE)
-    except Detached:
-        return PAID
-    if grant is None:
-        engine.scheduler.abandon(seq)
-        return PAID
-    if set(grant.states) == {KeyState.HIT}:
-        return _load(engine, grant.number)
-    for index, key in enumerate(KEYS):
-        engine.write(index, key)
-    engine.store(KEYS)
-    engine.scheduler.finish("request")
-    return MISS
-
-
-def _load(engine: EngineSide, grant: int) -> str:
-    engine.zero()
-    engine.submit_load(KEYS, [engine.chunk(index) for index in range(len(KEYS))], grant)
-    result = engine.result()
-    engine.scheduler.finish("request")
-    assert all(engine.holds(at, KEYS[at]) for at, state in enumerate(result.states) if state is CopyState.OK)
-    return HIT if result.ok else PAID
 
 
 def serve_for(engine: EngineSide, seconds: float) -> Counter[str]:
@@ -83,7 +46,7 @@ def serve_for(engine: EngineSide, seconds: float) -> Counter[str]:
     met: Counter[str] = Counter()
     until = time.monotonic() + seconds
     while time.monotonic() < until:
-        met[request(engine)] += 1
+        met[request(engine, KEYS)] += 1
     return met
 
 
@@ -93,7 +56,7 @@ def serve_until_hit(engine: EngineSide) -> Counter[str]:
     deadline = time.monotonic() + SECONDS_OF_PATIENCE
     while not met[HIT]:
         assert time.monotonic() < deadline, met
-        met[request(engine)] += 1
+        met[request(engine, KEYS)] += 1
     return met
 
 
@@ -152,7 +115,7 @@ def test_a_worker_whose_slabs_are_too_small_is_done_without_until_the_next() -> 
         tensors = [pages(64, 1 << 16), pages(64, 1 << 16)]
         with EngineSide(first.socket, tensors, blocks_per_chunk=16, verify="always") as engine:
             engine.wait_attached()
-            assert request(engine) == MISS
+            assert request(engine, KEYS) == MISS
             with successor(first, host_pool="8MiB", slab_size="1MiB") as small:
                 first.kill()
                 wait_until(lambda: engine.rank.detached_reason == "size", "refused for its size")

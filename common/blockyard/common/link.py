@@ -1,4 +1,4 @@
-"""A framed link for threads that block, each call with a deadline; see frame_protocol for one on asyncio.
+"""A framed link for threads, each call with a deadline or without any wait; see frame_protocol for one on asyncio.
 
 Owns reading and writing of whole frames with bounds on time and on memory. Must never know what a message means.
 """
@@ -44,6 +44,16 @@ class BlockingLink(Generic[M]):
             self._sock.sendall(encode(message, self._max_frame))
         except TimeoutError as error:
             raise LinkTimeout(f"not sent within {timeout} s: the peer does not read") from error
+        except OSError as error:
+            raise LinkClosed(f"peer is gone: {error}") from error
+
+    def offer(self, data: bytes | bytearray) -> int:
+        """Send what the socket takes at once of these whole frames; how many bytes that was."""
+        self._sock.settimeout(0.0)
+        try:
+            return self._sock.send(data)
+        except BlockingIOError:
+            return 0
         except OSError as error:
             raise LinkClosed(f"peer is gone: {error}") from error
 

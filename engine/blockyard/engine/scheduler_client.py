@@ -171,7 +171,8 @@ class SchedulerClient:
         with self._lock:
             if self._link is None:
                 return
-            if self._answers.waiting:
+            self._push(self._link)
+            if self._answers.waiting and self._link is not None:
                 self._read(self._clock(), None)
             if self._link is not None:
                 for message in self._report.take():
@@ -186,6 +187,13 @@ class SchedulerClient:
         except Detached as trouble:
             self._detach(trouble.reason)
         return self._link is not None
+
+    def _push(self, link: SchedulerLink) -> None:
+        """Send what the worker did not read in time."""
+        try:
+            link.push()
+        except Detached as trouble:
+            self._detach(trouble.reason)
 
     def _read(self, deadline: float, seq: int | None) -> None:
         """Take answers until `seq` has come or the deadline has passed; an overdue one detaches."""
@@ -236,16 +244,20 @@ class SchedulerClient:
             if self._closed:
                 session.discard()
                 return
-            self._link = SchedulerLink(session, number)
+            self._link = SchedulerLink(session, number, self._clock)
             log.info("blockyard: scheduler attached to worker %s", session.welcome.worker)
             if self._forget is not None:
                 self._send(Forget(self._forget))
 
     def _watch(self) -> int | None:
-        """Descriptor to watch for a hang-up; None once detached. Detaches when the worker is gone."""
+        """Descriptor to watch for a hang-up; None once detached. Detaches when the worker is gone, and sends what is
+        left of an engine that has no more steps.
+        """
         with self._lock:
             if self._link is not None and self._link.hung_up():
                 self._detach(Reason(NO_WORKER, "worker closed the session"))
+            if self._link is not None:
+                self._push(self._link)
             return None if self._link is None else self._link.fileno()
 
     def _missed(self, reason: Reason) -> None:

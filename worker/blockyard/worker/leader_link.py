@@ -192,11 +192,8 @@ class LeaderLink:
     def _tell(self, level: int, what: str, leader: LeaderAddress, error: Exception) -> None:
         """Aloud when it is new; the same one again, at each of the retries, is a whisper."""
         repeated, self._told = str(error) == self._told, str(error)
-        _log.log(
-            logging.DEBUG if repeated else level,
-            f"leader link {what}",
-            extra=fields(leader=leader.node, at=leader.address, reason=error),
-        )
+        said = fields(leader=leader.node, at=leader.address, reason=error)
+        _log.log(logging.DEBUG if repeated else level, f"leader link {what}", extra=said)
 
     async def _connect(self, leader: LeaderAddress) -> _Connection:
         loop = asyncio.get_running_loop()

@@ -1,5 +1,10 @@
 """Blockyard's etcd client: membership, election and settings go through it. Owns its public names."""
 
+import os
+
+# gRPC would write lines of its own to standard error at each handshake that fails, about one a second.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
 from blockyard.common.etcd.client import EtcdClient
 from blockyard.common.etcd.endpoints import EtcdTls, parse_endpoints
 from blockyard.common.etcd.errors import EtcdError, EtcdRefused, EtcdUnavailable, EtcdUncertain, LeaseGone

@@ -47,6 +47,8 @@ _TRANSIENT = {
     # etcd reports some passing states of its raft so.
     grpc.StatusCode.UNKNOWN,
 }
+# What gRPC's security layer calls its own errors.
+_HANDSHAKE_FAILED = "(TSI_"
 _NEVER_APPLIED = ("failed to connect", "DNS resolution failed", "etcdserver: no leader", "too many requests")
 
 
@@ -175,6 +177,8 @@ def meaning_of(error: grpc.aio.AioRpcError, subject: str) -> EtcdError:
     """Translate a gRPC status: is it worth another endpoint, and may the request have been applied?"""
     code, details = error.code(), error.details() or "no details"
     text = f"{subject}: {code.name}: {details}"
+    if _HANDSHAKE_FAILED in details:
+        text += "; etcd or this process does not accept the other's certificate"
     if "requested lease not found" in details:
         return LeaseGone(text)
     if any(mark in details for mark in _NEVER_APPLIED):
