@@ -9,6 +9,7 @@ import blockyard.common.codec
 import blockyard.engine.session
 import blockyard.leader.core.leader
 import blockyard.worker.core.worker
+import blockyard.worker.disk.device
 import blockyard.worker.election_key
 
 _HEX_DIGITS = 12
@@ -44,6 +45,7 @@ def sources() -> dict[str, Path]:
     found = [path for pattern in _OF_COMMON for path in _COMMON.glob(f"{pattern}.py")]
     found += Path(blockyard.worker.core.worker.__file__).parent.rglob("*.py")
     found.append(Path(blockyard.worker.election_key.__file__))
+    found += Path(blockyard.worker.disk.device.__file__).parent.rglob("*.py")
     found += Path(blockyard.leader.core.leader.__file__).parent.rglob("*.py")
     found += Path(blockyard.engine.session.__file__).parent.glob("*.py")
     named = {path.as_posix().rpartition("/blockyard/")[2]: path for path in found}

@@ -73,7 +73,7 @@ def test_a_worker_that_ends_leaves_sealed_files(folder: Path) -> None:
     with worker_with(folder) as worker, EngineSide(worker.socket) as engine:
         engine.wait_attached()
         written(engine, worker)
-        assert worker.stop() == 0
+        assert worker.terminate() == 0
         assert sum(file.stat().st_size for file in folder.glob("*.segment")) < 4 << 20
         worker.start()
         wait_until(lambda: worker.metric("disk_copies") == CHUNKS, "all copies are known again")
