@@ -16,7 +16,7 @@ from support.vllm_inproc import Generated, generate, generate_all, reset_engine_
 from support.worker_process import WorkerProcess
 
 CHUNK = 256
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
 TOKENS = 12
 
 
@@ -118,3 +118,32 @@ def attached_engine(
     }
     with running_engine(model, kv_transfer=transfer, gpu_blocks=gpu_blocks, **(engine or {})) as llm:
         yield AttachedEngine(llm, worker)
+
+
+class Running:
+    """Requests that run as the test steps the engine."""
+
+    def __init__(self, engine: AttachedEngine) -> None:
+        self._engine = engine.llm.llm_engine
+        self._answers: dict[str, list[int] | None] = {}
+
+    def add(self, tokens: list[int], length: int) -> None:
+        from vllm import SamplingParams
+
+        name = f"request-{len(self._answers)}"
+        sampling = SamplingParams(temperature=0.0, max_tokens=length, ignore_eos=True, seed=0)
+        self._engine.add_request(name, {"prompt_token_ids": tokens}, sampling)
+        self._answers[name] = None
+
+    def step_until(self, condition: Callable[[], Any], what: str) -> None:
+        def stepped() -> bool:
+            for answer in self._engine.step():
+                if answer.finished:
+                    self._answers[answer.request_id] = list(answer.outputs[0].token_ids)
+            return bool(condition())
+
+        until(stepped, what)
+
+    def answers(self) -> list[list[int] | None]:
+        self.step_until(lambda: None not in self._answers.values(), "every request's end")
+        return list(self._answers.values())

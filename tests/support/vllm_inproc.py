@@ -143,3 +143,16 @@ def corrupt_cached_block(llm: Any, where: float) -> None:
     for tensor in kv_tensors(llm):
         block = tensor[block_id]
         block.copy_(block.flatten().roll(7).view_as(block))
+
+
+def spoil_cached_block(llm: Any, group: int) -> None:
+    """The same for the middle one of a cache group's blocks, in the layers of that group alone."""
+    from vllm.v1.core.kv_cache_utils import get_group_id
+
+    manager = scheduler(llm).kv_cache_manager
+    hashed = [block for block in manager.block_pool.blocks if block.block_hash is not None]
+    mine = [block.block_id for block in hashed if get_group_id(block.block_hash) == group]
+    tensors = kv_tensors(llm)
+    for name in scheduler(llm).kv_cache_config.kv_cache_groups[group].layer_names:
+        block = tensors[int(name.split(".")[2])][mine[len(mine) // 2]]
+        block.copy_(block.flatten().roll(7).view_as(block))

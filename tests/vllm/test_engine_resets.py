@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
-from support.attached_engine import AttachedEngine, attached_engine, prompt, until
+from support.attached_engine import AttachedEngine, Running, attached_engine, prompt
 from support.vllm_inproc import scheduler
 from support.worker_process import WorkerProcess
 
@@ -28,35 +27,6 @@ def engine(model: Path) -> Iterator[AttachedEngine]:
     ):
         engine.wait_attached()
         yield engine
-
-
-class Running:
-    """Requests that run as the test steps the engine."""
-
-    def __init__(self, engine: AttachedEngine) -> None:
-        self._engine = engine.llm.llm_engine
-        self._answers: dict[str, list[int] | None] = {}
-
-    def add(self, tokens: list[int], length: int) -> None:
-        from vllm import SamplingParams
-
-        name = f"request-{len(self._answers)}"
-        sampling = SamplingParams(temperature=0.0, max_tokens=length, ignore_eos=True, seed=0)
-        self._engine.add_request(name, {"prompt_token_ids": tokens}, sampling)
-        self._answers[name] = None
-
-    def step_until(self, condition: Callable[[], Any], what: str) -> None:
-        def stepped() -> bool:
-            for answer in self._engine.step():
-                if answer.finished:
-                    self._answers[answer.request_id] = list(answer.outputs[0].token_ids)
-            return bool(condition())
-
-        until(stepped, what)
-
-    def answers(self) -> list[list[int] | None]:
-        self.step_until(lambda: None not in self._answers.values(), "every request's end")
-        return list(self._answers.values())
 
 
 def test_running_requests_that_are_loaded_again_in_the_step_of_the_reset(engine: AttachedEngine) -> None:

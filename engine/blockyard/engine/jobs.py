@@ -12,7 +12,7 @@ CopyKind = Literal["store", "load"]
 class BlockRange:
     """Device blocks for consecutive pages of one chunk, beginning at page `first_page`.
 
-    A store names all pages of the chunk; a load may leave out pages at either end.
+    Pages at either end may be left out: those that no load wants, or that are there already.
     """
 
     block_ids: list[int]

@@ -47,9 +47,12 @@ class Accounting:
         self._count = count
         self.rate = PrefillRate()
 
-    def computed_all(self, asked: int) -> None:
-        """A request of `asked` tokens beyond the GPU cache begins to be computed, without a load."""
-        self._settle(asked, 0, 0)
+    def computed_all(self, asked: int, hit_in_vain: int = 0) -> None:
+        """A request of `asked` tokens beyond the GPU cache begins to be computed, without a load.
+
+        `hit_in_vain` of them were ready at the worker, but a load of them has failed.
+        """
+        self._settle(asked, hit_in_vain, 0)
 
     def load_ended(self, asked: int, hit: int, loaded: int, seconds: float) -> None:
         """Of `asked` tokens `hit` were ready at the worker and `loaded` arrived, in `seconds`."""

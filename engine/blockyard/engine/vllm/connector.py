@@ -6,17 +6,16 @@ and offering recomputed chunks for storing again. Must never raise because of th
 
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, KVConnectorTransferResults
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
-from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import OffloadingConnectorScheduler
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
-from vllm.v1.kv_offload.base import OffloadKey
 
+from blockyard.engine.vllm.bystander import Bystander
 from blockyard.engine.vllm.manager import BlockyardManager
 from blockyard.engine.vllm.rank import BlockyardRank
-from blockyard.engine.vllm.setup import prepare
+from blockyard.engine.vllm.setup import prepare, why_detached
 from blockyard.engine.vllm.specs import BlockyardConnectorMetadata, BlockyardWorkerMetadata, FailedLoad
 
 if TYPE_CHECKING:
@@ -31,6 +30,12 @@ if TYPE_CHECKING:
 
 class BlockyardConnector(OffloadingConnector):
     """vLLM's OffloadingConnector on a Blockyard worker."""
+
+    def __new__(cls, vllm_config: "VllmConfig", role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> Any:
+        """A bystander, which is none of us and so is not initialised here, where we must stay out."""
+        if why_detached(vllm_config, kv_cache_config) is not None:
+            return Bystander(vllm_config, role, kv_cache_config)
+        return super().__new__(cls)
 
     def __init__(self, vllm_config: "VllmConfig", role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
         prepare(vllm_config, kv_cache_config)
@@ -48,7 +53,7 @@ class BlockyardConnector(OffloadingConnector):
         """Start following a request's chunk keys."""
         super().on_new_request(request)
         status = self.scheduler._req_status[request.request_id]
-        self._manager.follow(request.request_id, status.group_states[0].offload_keys)
+        self._manager.follow(request.request_id, status.group_states, request.lora_request)
 
     def get_num_new_matched_tokens(self, request: "Request", num_computed_tokens: int) -> tuple[int | None, bool]:
         """Tokens that can be loaded beyond those computed; None while the worker's answer is under way."""
@@ -57,15 +62,18 @@ class BlockyardConnector(OffloadingConnector):
         if status is None or status.transfer_jobs or request.skip_reading_prefix_cache:
             return self._match(request, num_computed_tokens)
         status.update_offload_keys()
-        first = num_computed_tokens // scheduler.config.kv_group_configs[0].tokens_per_chunk
-        chain = status.group_states[0].offload_keys
-        if _loading_elsewhere(scheduler, chain, first):
+        if self._loading_elsewhere(request.request_id, num_computed_tokens):
             return None, False
-        if not self._manager.ready_to_look_up(request.request_id, first):
+        if not self._manager.ready_to_look_up(request.request_id, num_computed_tokens):
             return None, False
         tokens, asynchronous = self._match(request, num_computed_tokens)
-        self._manager.settle(request.request_id, tokens or 0)
+        self._manager.settle(request.request_id, num_computed_tokens, tokens or 0)
         return tokens, asynchronous
+
+    def _loading_elsewhere(self, request: str, computed: int) -> bool:
+        """Whether the first chunk that this request needs is being loaded for another: then one load serves both."""
+        loading = self.scheduler._chunks_being_loaded
+        return bool(loading) and self._manager.first_to_load(request, computed) in loading
 
     def _match(self, request: "Request", num_computed_tokens: int) -> tuple[int | None, bool]:
         matched: tuple[int | None, bool] = super().get_num_new_matched_tokens(request, num_computed_tokens)
@@ -127,7 +135,9 @@ class BlockyardConnector(OffloadingConnector):
         self._manager.load_failed(status.req_id, load)
         request = self.scheduler._req_status.get(status.req_id)
         for group in request.group_states if request is not None else ():
-            first = next((i for i, key in enumerate(group.offload_keys) if key in load.keys), None)
+            first: int | None = 0
+            if self._manager.resumes:
+                first = next((i for i, key in enumerate(group.offload_keys) if key in load.keys), None)
             if first is not None:
                 group.next_stored_chunk_idx = min(group.next_stored_chunk_idx, first)
 
@@ -146,6 +156,15 @@ class BlockyardConnector(OffloadingConnector):
         finished: tuple[set[str], set[str]] = super().get_finished(finished_req_ids)
         return finished
 
+    def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
+        """The same, and which of these requests have to begin anew."""
+        worker = self.connector_worker
+        loading = dict(worker._load_jobs) if worker is not None else {}
+        results = super().get_transfer_results(finished_req_ids)
+        if self._rank is not None:
+            results.failed_recving.update(loading[job] for job in self._rank.begin_anew() if job in loading)
+        return results
+
     def get_block_ids_with_load_errors(self) -> set[int]:
         """GPU blocks that a finished load did not fill: vLLM computes from the first of them on."""
         return self._rank.take_failed_blocks() if self._rank is not None else set()
@@ -157,9 +176,3 @@ class BlockyardConnector(OffloadingConnector):
         if meta is None or not failed:
             return meta
         return BlockyardWorkerMetadata(meta.completed_jobs, meta.transfer_stats, failed)
-
-
-def _loading_elsewhere(scheduler: OffloadingConnectorScheduler, chain: list[OffloadKey], first: int) -> bool:
-    """Whether the first chunk that this request needs is being loaded for another: then one transfer serves both."""
-    loading = scheduler._chunks_being_loaded
-    return bool(loading) and first < len(chain) and chain[first] in loading

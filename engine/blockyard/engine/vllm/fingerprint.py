@@ -46,8 +46,13 @@ def of_engine(config: "VllmConfig", offloading: "OffloadingConfig", settings: En
     fields["salt"] = settings.salt
     if unknown:
         # An operator may give the engine id, and then keep it over restarts; the instance is new at each start.
-        fields["private"] = f"{offloading.engine_id}:{config.instance_id}"
+        fields["private"] = instance_of(config, offloading)
     return World(fingerprint(fields), fields, "; ".join(unknown))
+
+
+def instance_of(config: "VllmConfig", offloading: "OffloadingConfig") -> str:
+    """Name of this start of this engine, the same in its scheduler and its ranks."""
+    return f"{offloading.engine_id}:{config.instance_id}"
 
 
 def _add_weights(fields: dict[str, str], unknown: list[str], config: "VllmConfig") -> None:
@@ -68,8 +73,9 @@ def _add_weights(fields: dict[str, str], unknown: list[str], config: "VllmConfig
         unknown.append(f"the weights come from {model.model_weights!r}, which is not looked into")
     elif digest is None:
         unknown.append(f"the weights of {model.model!r} have no identity (no weight file, no hub commit)")
-    if config.lora_config is not None:
-        unknown.append("LoRA adapters are known to block hashes by name only")
+    lora = config.lora_config
+    # The adapter itself is part of each request's keys.
+    fields["lora"] = "none" if lora is None else f"{lora.lora_dtype}:{lora.fully_sharded_loras}"
 
 
 def _add_model(fields: dict[str, str], unknown: list[str], config: "VllmConfig") -> None:

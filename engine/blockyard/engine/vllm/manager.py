@@ -1,11 +1,11 @@
 """The scheduler-side half: vLLM's OffloadingManager, answered by the node's worker.
 
-Owns the translation between vLLM's per-key questions and one message per request. Must never block the scheduler
-thread for longer than `acquire_wait`, never raise because of the worker, and never know where a chunk lies.
+Owns the books of requests, and the translation between vLLM's per-key questions and one message per request. Must never
+block the scheduler thread, never raise because of the worker, and never know where a chunk lies.
 """
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from vllm.v1.kv_offload.base import (
     LookupResult,
@@ -15,78 +15,82 @@ from vllm.v1.kv_offload.base import (
     ReqContext,
     RequestOffloadingContext,
     ScheduleEndContext,
-    get_offload_block_hash,
-    get_offload_group_idx,
 )
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
-from blockyard.common.identity import Fingerprint, Key, chunk_key
-from blockyard.common.messages.attach import MAX_KEYS, Run
+from blockyard.common.identity import Fingerprint
+from blockyard.common.messages.attach import MAX_KEYS
 from blockyard.common.messages.states import CopyState, KeyState
-from blockyard.engine.detached import Detached
-from blockyard.engine.scheduler_client import Grant, SchedulerClient
+from blockyard.engine.scheduler_client import MAX_RUNS, SchedulerClient
 from blockyard.engine.vllm.accounting import Accounting
-from blockyard.engine.vllm.lookups import Answered, Asked, Load, RequestState, all_missed
+from blockyard.engine.vllm.adapters import Adapter, AdapterBook
+from blockyard.engine.vllm.chains import Chain, GroupState
+from blockyard.engine.vllm.groups import CacheGroup, resumes_at_the_failure
+from blockyard.engine.vllm.lookups import Load, RequestState, keys_of, stretches_of
+from blockyard.engine.vllm.questions import Questions
 from blockyard.engine.vllm.settings import EngineSettings
 from blockyard.engine.vllm.specs import ChunkSpec, FailedLoad
 
-PIN_MARGIN = 0.5
-"""Share of the pins' lifetime after which an unused answer is asked anew."""
-
 
 class BlockyardManager(OffloadingManager):
-    """Manager of one engine. `client` is None when the engine serves detached for good."""
+    """Manager of one engine with these cache groups."""
 
     def __init__(
         self,
         world: Fingerprint,
+        groups: tuple[CacheGroup, ...],
         settings: EngineSettings,
-        client: SchedulerClient | None,
-        chunk_tokens: int,
+        client: SchedulerClient,
+        adapters: AdapterBook,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._world = world
-        self._settings = settings
+        self._groups = groups
+        self.resumes = resumes_at_the_failure(groups)
+        """Whether a request goes on from what did load; else it begins anew, and offers all that it computes."""
         self._client = client
-        self._chunk_tokens = chunk_tokens
+        self._adapters = adapters
+        self._questions = Questions(client, settings, clock)
         self._clock = clock
         self._requests: dict[str, RequestState] = {}
         self._jobs = 0
         self._detachments: dict[str, int] = {}
-        self.accounting = Accounting(self._tell)
+        self.accounting = Accounting(client.count)
 
     # What the connector calls around vLLM's own lookup.
 
-    def follow(self, request: str, chain: list[OffloadKey]) -> None:
-        """`chain` is the request's own list of chunk keys, which vLLM extends as tokens come."""
-        self._requests.setdefault(request, RequestState()).chain = chain
-
-    def ready_to_look_up(self, request: str, first_chunk: int) -> bool:
-        """Have an answer for the request's chunks from `first_chunk` on, asking the worker if need be.
-
-        False: the answer is still under way; ask again at the next step. After `acquire_deadline` the answer is a miss.
-        """
-        state = self._requests.setdefault(request, RequestState())
-        wanted = tuple(state.chain[first_chunk : first_chunk + MAX_KEYS])
-        now = self._clock()
-        if state.answered is not None and state.answered.covers(wanted, now):
-            return True
-        self._drop_answer(state)
-        if not wanted or self._client is None or wanted[0] in state.forbidden:
-            state.answered = all_missed(wanted, KeyState.DISABLED, now + self._settings.acquire_deadline)
-            return True
-        if state.asked is None or state.asked.keys != wanted:
-            self._ask(request, state, first_chunk, wanted, now)
-        return self._collect(state, wanted)
-
-    def settle(self, request: str, hit_tokens: int) -> None:
-        """vLLM has chosen: without a hit, nothing stays pinned for the request."""
-        state = self._requests.get(request)
-        if state is None:
+    def follow(self, request: str, states: Sequence[GroupState], adapter: Adapter | None) -> None:
+        """`states` are vLLM's own of the request, one for each group; with no chain nothing is loaded or stored."""
+        world = self._world if adapter is None else self._adapters.world(self._world, adapter)
+        if world is None:
+            self._requests[request] = RequestState()
             return
+        chains = tuple(Chain(group, state) for group, state in zip(self._groups, states, strict=True))
+        self._requests[request] = RequestState(world, chains)
+
+    def ready_to_look_up(self, request: str, computed: int) -> bool:
+        """Whether the worker has said what of the chunks beyond `computed` tokens it has; else ask again."""
+        return self._questions.ready(request, self._requests[request], computed)
+
+    def first_to_load(self, request: str, computed: int) -> OffloadKey | None:
+        """The chunk that a load beyond `computed` tokens begins with; None where only windows are."""
+        chains = self._requests[request].chains
+        chain = next((chain for chain in chains if not chain.group.window), None)
+        if chain is None:
+            return None
+        first = computed // chain.group.chunk_tokens
+        return chain.keys[first] if first < len(chain.keys) else None
+
+    def settle(self, request: str, computed: int, hit_tokens: int) -> None:
+        """vLLM has chosen to load `hit_tokens` beyond those computed: nothing else stays pinned for the request."""
+        state = self._requests[request]
         state.uncounted = True
         if hit_tokens == 0:
-            self._drop_answer(state)
+            self._questions.drop_answer(state)
+        elif state.answered is not None:
+            surplus = state.beyond_need(computed, hit_tokens)
+            self._questions.release(state, surplus)
+            state.answered.forgo(surplus)
 
     def allocated(self, request: str, gpu_hit: int, tokens: int, hit_tokens: int) -> None:
         """The request has GPU blocks: of its `tokens`, `gpu_hit` were there and the next `hit_tokens` are loaded.
@@ -100,75 +104,27 @@ class BlockyardManager(OffloadingManager):
         state.uncounted = False
         if hit_tokens:
             state.load = Load(asked, hit_tokens, gpu_hit, self._clock())
-        elif not state.computed_whole:
-            self.accounting.computed_all(asked)
-        state.computed_whole = False
+        else:
+            self.accounting.computed_all(asked, state.hit_in_vain)
+            state.hit_in_vain = 0
 
     def load_failed(self, request: str, load: FailedLoad) -> None:
         """These keys did not arrive: do not offer them to this request again, or it would load for ever."""
-        self._tell("blockyard_engine_load_failures_total", load.reason, 1)
+        self._client.count("blockyard_engine_load_failures_total", load.reason, 1)
         if load.reason == CopyState.CORRUPT.label:
-            self._tell("blockyard_engine_verify_mismatches_total", "", 1)
+            self._client.count("blockyard_engine_verify_mismatches_total", "", 1)
         state = self._requests.get(request)
         if state is None:
             return
         state.forbidden.update(load.keys)
-        if state.load is not None:
-            first = next((i for i, key in enumerate(state.chain) if key in load.keys), 0)
-            state.load.arrived_before(first * self._chunk_tokens)
-
-    def _ask(
-        self, request: str, state: RequestState, first_chunk: int, wanted: tuple[OffloadKey, ...], now: float
-    ) -> None:
-        assert self._client is not None
-        run = self._run(state, first_chunk, wanted)
-        since = now
-        if state.asked is not None:
-            since = state.asked.since
-            self._client.abandon(state.asked.seq)
-        seq = self._client.acquire(request, [run])
-        state.asked = Asked(seq, wanted, since) if seq is not None else None
-
-    def _collect(self, state: RequestState, wanted: tuple[OffloadKey, ...]) -> bool:
-        client, asked = self._client, state.asked
-        assert client is not None
-        if asked is None:
-            return self._answer_miss(state, wanted, KeyState.DISABLED)
-        try:
-            grant = client.grant(asked.seq, self._settings.acquire_wait)
-        except Detached:
-            return self._answer_miss(state, wanted, KeyState.DISABLED)
-        now = self._clock()
-        if grant is None:
-            if now - asked.since < self._settings.acquire_deadline:
-                return False
-            client.abandon(asked.seq)
-            return self._answer_miss(state, wanted, KeyState.DEADLINE)
-        answered = state.take_answer(grant, now, client.pin_ttl * PIN_MARGIN)
-        for key in state.forbidden:
-            if key in answered.states:
-                answered.states[key] = KeyState.CORRUPT
-        return True
-
-    def _answer_miss(self, state: RequestState, wanted: tuple[OffloadKey, ...], reason: KeyState) -> bool:
-        state.asked = None
-        self._tell("blockyard_engine_unanswered_tokens_total", reason.label, len(wanted) * self._chunk_tokens)
-        state.answered = all_missed(wanted, reason, self._clock() + self._settings.acquire_deadline)
-        return True
-
-    def _drop_answer(self, state: RequestState) -> None:
-        answered, state.answered = state.answered, None
-        if answered is not None and answered.grant is not None and self._client is not None:
-            self._client.release(answered.grant)
-
-    def _let_go(self, request: str, state: RequestState) -> None:
-        """Nothing stays pinned, or is waited for, for this request."""
-        if self._client is None:
+        if state.load is None:
             return
-        if state.asked is not None:
-            self._client.abandon(state.asked.seq)
-        if state.answered is not None or state.asked is not None or state.loading:
-            self._client.finish(request)
+        if self.resumes:
+            chain = state.chains[0]
+            first = min((i for _, i, _ in state.placed(tuple(load.keys))), default=0)
+            state.load.arrived_before(first * chain.group.chunk_tokens)
+        else:
+            state.load.arrived_not()
 
     # vLLM's interface.
 
@@ -186,60 +142,66 @@ class BlockyardManager(OffloadingManager):
 
     def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> ChunkSpec:
         """Name the pinned chunks that the ranks are to load; what was pinned beyond them is released."""
-        state = self._requests.setdefault(req_context.req_id, RequestState())
-        answered, state.answered = state.answered, None
-        grant = answered.grant if answered is not None else None
+        state = self._requests[req_context.req_id]
         ordered = tuple(keys)
-        if answered is not None and grant is not None:
-            self._release_surplus(state, answered, grant, set(ordered))
-            state.loading.append(grant)
-        number = grant.number if grant is not None else 0
-        return ChunkSpec(self._next_job(), number, tuple(self._chunk_key(state, k) for k in ordered), ordered)
-
-    def _release_surplus(self, state: RequestState, answered: Answered, grant: Grant, chosen: set[OffloadKey]) -> None:
-        surplus = [k for k, s in answered.states.items() if s is KeyState.HIT and k not in chosen]
-        if surplus and self._client is not None:
-            self._client.release(grant, b"".join(self._chunk_key(state, key) for key in surplus))
+        answered = state.answered
+        number = 0
+        if answered is not None and answered.grant is not None:
+            chosen = set(ordered)
+            surplus = [k for k, s in answered.states.items() if s is KeyState.HIT and k not in chosen]
+            self._questions.release(state, surplus)
+            state.loading.append(answered.grant)
+            number = answered.grant.number
+        state.answered = None
+        names = tuple(state.key_of(chain, key) for chain, _, key in state.placed(ordered))
+        return ChunkSpec(self._next_job(), number, names, ordered)
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         """All ranks are done with a load; a request has one at a time."""
         state = self._requests.get(req_context.req_id)
-        if state is None or self._client is None:
+        if state is None:
             return
-        if state.load is not None:
-            load, state.load = state.load, None
-            self.accounting.load_ended(load.asked, load.hit, load.arrived, self._clock() - load.began)
-            state.computed_whole = load.in_vain
+        load, state.load = state.load, None
+        if load is not None and load.in_vain:
+            state.hit_in_vain = max(state.hit_in_vain, load.hit)
+        elif load is not None:
+            hit = max(load.hit, state.hit_in_vain)
+            self.accounting.load_ended(load.asked, hit, load.arrived, self._clock() - load.began)
+            state.hit_in_vain = 0
         for grant in state.loading:
             self._client.release(grant)
         state.loading.clear()
 
     def prepare_store(self, keys: Collection[OffloadKey], req_context: ReqContext) -> PrepareStoreOutput:
         """Offer computed chunks: the worker reserves slots and knows which it has already; nothing is waited for."""
-        ordered = tuple(keys)[:MAX_KEYS]
-        state = self._requests.setdefault(req_context.req_id, RequestState())
+        state = self._requests[req_context.req_id]
         job = self._next_job()
-        first = self._chunk_index(state, req_context, ordered[0])
-        if self._client is None or not self._client.fill(job, req_context.req_id, [self._run(state, first, ordered)]):
+        placed = []
+        blocks = []
+        for chain, index, key in state.placed(tuple(keys)[:MAX_KEYS]):
+            found = chain.blocks_to_store(index)
+            if found is not None:
+                placed.append((chain, index, key))
+                blocks.append(found)
+        stretches = stretches_of(placed)[:MAX_RUNS]
+        if not stretches or not self._client.fill(job, req_context.req_id, [state.run_of(s) for s in stretches]):
             return PrepareStoreOutput([], ChunkSpec(job, 0, (), ()), [])
-        spec = ChunkSpec(job, 0, tuple(self._chunk_key(state, key) for key in ordered), ordered)
-        return PrepareStoreOutput(list(ordered), spec, [])
+        ordered = keys_of(stretches)
+        names = tuple(state.key_of(s.chain, key) for s in stretches for key in s.keys)
+        return PrepareStoreOutput(list(ordered), ChunkSpec(job, 0, names, ordered, tuple(blocks[: len(ordered)])), [])
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
-        """Start a request's books."""
-        self._requests[req_context.req_id] = RequestState()
+        """vLLM's default policy; the request's books begin with `follow`."""
         return RequestOffloadingContext()
 
     def on_request_finished(self, req_context: ReqContext) -> None:
         """The request is over; copies that still run are the ranks' affair."""
         state = self._requests.pop(req_context.req_id, None)
         if state is not None:
-            self._let_go(req_context.req_id, state)
+            self._questions.let_go(req_context.req_id, state)
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         """Once per step: what was gathered goes out."""
-        if self._client is None:
-            return
         for reason, times in self._client.detachments.items():
             new = times - self._detachments.get(reason, 0)
             if new:
@@ -250,38 +212,14 @@ class BlockyardManager(OffloadingManager):
     def reset_cache(self) -> None:
         """The operator says that stored bytes are no longer what the engine would compute."""
         for request, state in self._requests.items():
-            self._let_go(request, state)
-            self._requests[request] = RequestState(chain=state.chain)
-        if self._client is not None:
-            self._client.forget("cache reset")
+            self._questions.let_go(request, state)
+            self._requests[request] = RequestState(state.world, state.chains)
+        self._client.forget("cache reset")
 
     def shutdown(self) -> None:
         """End the session; bounded."""
-        if self._client is not None:
-            self._client.close(timeout=1.0)
-
-    def _tell(self, name: str, label: str, amount: float) -> None:
-        if self._client is not None:
-            self._client.count(name, label, amount)
+        self._client.close(timeout=1.0)
 
     def _next_job(self) -> int:
         self._jobs += 1
         return self._jobs
-
-    def _chunk_key(self, state: RequestState, key: OffloadKey) -> Key:
-        known = state.chunk_keys.get(key)
-        if known is None:
-            known = chunk_key(self._world, get_offload_block_hash(key), get_offload_group_idx(key))
-            state.chunk_keys[key] = known
-        return known
-
-    def _run(self, state: RequestState, first_chunk: int, keys: tuple[OffloadKey, ...]) -> Run:
-        blob = b"".join(self._chunk_key(state, key) for key in keys)
-        parent = self._chunk_key(state, state.chain[first_chunk - 1]) if first_chunk else b""
-        return Run(get_offload_group_idx(keys[0]), first_chunk, parent, blob, True)
-
-    def _chunk_index(self, state: RequestState, req_context: ReqContext, key: OffloadKey) -> int:
-        """Index of a chunk in its request, by the end position that vLLM records for each key."""
-        position = req_context.get_offload_key_position(key)
-        index = 0 if position is None else position // self._chunk_tokens - 1
-        return index if 0 <= index < len(state.chain) and state.chain[index] == key else 0

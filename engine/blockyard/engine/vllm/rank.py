@@ -6,13 +6,16 @@ which asserts it, and names the blocks that did not arrive apart; both only once
 
 import logging
 import time
+from collections.abc import Sequence
 
 from vllm.v1.kv_offload.base import (
     CanonicalKVCaches,
     GPULoadStoreSpec,
     LoadStoreSpec,
     OffloadingWorker,
+    OffloadKey,
     TransferResult,
+    get_offload_group_idx,
 )
 from vllm.v1.kv_offload.config import OffloadingConfig
 
@@ -23,6 +26,7 @@ from blockyard.engine.copies.cpu import CpuCopier
 from blockyard.engine.copies.cuda import CudaCopier
 from blockyard.engine.jobs import BlockRange, CopyJob, CopyKind, CopyResult
 from blockyard.engine.rank_client import RankClient
+from blockyard.engine.vllm.groups import CacheGroup, resumes_at_the_failure
 from blockyard.engine.vllm.setup import EngineSetup
 from blockyard.engine.vllm.specs import ChunkSpec, FailedLoad
 
@@ -43,29 +47,33 @@ class BlockyardRank(OffloadingWorker):
     """One rank's transfers."""
 
     def __init__(self, setup: EngineSetup, config: OffloadingConfig, kv_caches: CanonicalKVCaches) -> None:
-        self._blocks_per_chunk = config.cache.blocks_per_chunk
-        self._group = config.groups[0].group_id
+        self._groups = setup.groups
+        self._resumes = resumes_at_the_failure(setup.groups)
         self._jobs: dict[int, tuple[int, ChunkSpec, list[BlockRange]]] = {}
         self._loads = 0
         self._done: list[TransferResult] = []
         self._failed_blocks: set[int] = set()
         self._failed_loads: dict[int, FailedLoad] = {}
-        self._client = None if setup.detached else self._start(setup, config, kv_caches)
+        self._client = self._start(setup, config, kv_caches)
 
     def _start(self, setup: EngineSetup, config: OffloadingConfig, kv_caches: CanonicalKVCaches) -> RankClient | None:
-        pages = _group_pages(kv_caches, config.groups[0].group_id, self._blocks_per_chunk)
         try:
+            pages = [
+                GroupPages(group.number, _tensors(kv_caches, place), group.blocks_per_chunk)
+                for place, group in enumerate(setup.groups)
+            ]
             copier = _copier(pages)
         except LayoutRefused as error:
             logger.warning("Blockyard: serving detached, without Blockyard: layout: %s", error)
             return None
-        shape = GroupShape(pages.group, config.groups[0].tokens_per_block * self._blocks_per_chunk, pages.area_bytes)
         client = RankClient(
             setup.settings.socket,
             setup.identity,
             rank=config.parallel.rank,
             local_ranks=config.parallel.world_size,
-            shapes=[shape],
+            shapes=[
+                GroupShape(group.number, group.chunk_tokens, copier.area_bytes(group.number)) for group in setup.groups
+            ],
             copier=copier,
             verify=setup.settings.verify_host,
         )
@@ -77,14 +85,17 @@ class BlockyardRank(OffloadingWorker):
     def submit_store(self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec) -> bool:
         """Begin a store; vLLM asserts success, so trouble shows in the result's books only."""
         assert isinstance(dst_spec, ChunkSpec)
-        self._submit("store", job_id, dst_spec, src_spec)
+        self._submit("store", job_id, dst_spec, list(dst_spec.blocks))
         return True
 
     def submit_load(self, job_id: int, src_spec: LoadStoreSpec, dst_spec: GPULoadStoreSpec) -> bool:
         """Begin a load; blocks that do not arrive are named by `take_failed_blocks` when it has ended."""
         assert isinstance(src_spec, ChunkSpec)
         self._loads += 1
-        self._submit("load", job_id, src_spec, dst_spec)
+        blocks = blocks_of_load(dst_spec, src_spec.offload_keys, self._groups)
+        if blocks is None and self._resumes:
+            self._failed_blocks.update(int(block) for block in dst_spec.block_ids)
+        self._submit("load", job_id, src_spec, blocks)
         return True
 
     def idle_step(self) -> None:
@@ -124,8 +135,12 @@ class BlockyardRank(OffloadingWorker):
 
     # What the connector takes along with finished transfers.
 
+    def begin_anew(self) -> set[int]:
+        """Ended loads, by vLLM's job id, whose requests have to begin anew since something did not arrive."""
+        return set() if self._resumes else set(self._failed_loads)
+
     def take_failed_blocks(self) -> set[int]:
-        """GPU blocks of ended loads that were not filled."""
+        """GPU blocks of ended loads that were not filled, where a request can go on from what was."""
         failed, self._failed_blocks = self._failed_blocks, set()
         return failed
 
@@ -138,12 +153,11 @@ class BlockyardRank(OffloadingWorker):
         for result in self._client.finished(timeout) if self._client is not None else ():
             self._take(result)
 
-    def _submit(self, kind: CopyKind, job_id: int, spec: ChunkSpec, gpu: GPULoadStoreSpec) -> None:
-        blocks = _blocks_of_chunks(gpu, len(spec.keys), self._blocks_per_chunk, self._group)
-        self._jobs[spec.job] = (job_id, spec, blocks)
-        if self._client is None:
-            states = [CopyState.DETACHED] * len(spec.keys)
-            self._take(CopyResult(spec.job, kind, states))
+    def _submit(self, kind: CopyKind, job_id: int, spec: ChunkSpec, blocks: list[BlockRange] | None) -> None:
+        self._jobs[spec.job] = (job_id, spec, blocks or [])
+        if self._client is None or blocks is None:
+            state = CopyState.DETACHED if self._client is None else CopyState.COPY_ERROR
+            self._take(CopyResult(spec.job, kind, [state] * len(spec.keys)))
             return
         self._client.submit(CopyJob(spec.job, kind, list(spec.keys), blocks, spec.grant))
 
@@ -155,7 +169,8 @@ class BlockyardRank(OffloadingWorker):
             if lost:
                 reason = result.states[lost[0]].label
                 self._failed_loads[job_id] = FailedLoad(frozenset(spec.offload_keys[i] for i in lost), reason)
-                self._failed_blocks.update(block for i in lost for block in blocks[i].block_ids)
+                if self._resumes:
+                    self._failed_blocks.update(block for i in lost if blocks for block in blocks[i].block_ids)
                 logger.warning(
                     "Blockyard: %d of %d chunks did not load (%s); they are computed instead",
                     len(lost),
@@ -165,35 +180,42 @@ class BlockyardRank(OffloadingWorker):
         self._done.append(TransferResult(job_id, True, result.copied, result.seconds))
 
 
-def _group_pages(kv_caches: CanonicalKVCaches, group: int, blocks_per_chunk: int) -> GroupPages:
-    """The one group's tensors in vLLM's order, each once."""
+def _tensors(kv_caches: CanonicalKVCaches, place: int) -> list[PagedTensor]:
+    """One group's tensors in vLLM's order, each once. Groups share them; each has blocks of its own there."""
     seen: dict[int, PagedTensor] = {}
-    for ref in kv_caches.group_data_refs[0]:
+    for ref in kv_caches.group_data_refs[place]:
         seen.setdefault(ref.tensor_idx, PagedTensor(kv_caches.tensors[ref.tensor_idx].tensor, ref.page_size_bytes))
-    return GroupPages(group, list(seen.values()), blocks_per_chunk)
+    return list(seen.values())
 
 
-def _copier(pages: GroupPages) -> DeviceCopier:
-    device = pages.tensors[0].tensor.device.type
+def _copier(pages: list[GroupPages]) -> DeviceCopier:
+    device = pages[0].tensors[0].tensor.device.type
     if device == "cuda":
-        return CudaCopier([pages])
+        return CudaCopier(pages)
     if device == "cpu":
-        return CpuCopier([pages])
+        return CpuCopier(pages)
     raise LayoutRefused(f"KV cache on a {device} device; cuda and cpu are supported")
 
 
-def _blocks_of_chunks(gpu: GPULoadStoreSpec, chunks: int, blocks_per_chunk: int, group: int) -> list[BlockRange]:
-    """Split a transfer's GPU blocks by chunk.
+def blocks_of_load(
+    gpu: GPULoadStoreSpec, keys: Sequence[OffloadKey], groups: Sequence[CacheGroup]
+) -> list[BlockRange] | None:
+    """Split a load's GPU blocks by chunk; None when they are not what the keys say.
 
     chunk       |     0     |     1     |      blocks_per_chunk = 4
     page        | 0 1 2 3   | 0 1 2 3   |
-    block_ids         7 9     3 4 5 6         block_indices[0] % 4 = 2: the first two pages are not wanted
+    block_ids         7 9     3 4 5 6         block_indices[group] % 4 = 2: the first two pages are not wanted
     """
     ids = [int(block) for block in gpu.block_ids]
-    first = int(gpu.block_indices[0]) % blocks_per_chunk if ids else 0
-    ranges, at = [], 0
-    for _ in range(chunks):
-        count = min(blocks_per_chunk - first, len(ids) - at)
-        ranges.append(BlockRange(ids[at : at + count], first, group))
-        at, first = at + count, 0
-    return ranges
+    ranges: list[BlockRange] = []
+    for group, size, index in zip(groups, gpu.group_sizes, gpu.block_indices, strict=True):
+        mine, ids = ids[:size], ids[size:]
+        page = int(index) % group.blocks_per_chunk
+        while mine:
+            if page < group.first_page:
+                return None
+            count = min(group.blocks_per_chunk - page, len(mine))
+            ranges.append(BlockRange(mine[:count], page, group.number))
+            mine, page = mine[count:], 0
+    agree = [blocks.group for blocks in ranges] == [get_offload_group_idx(key) for key in keys]
+    return ranges if agree else None

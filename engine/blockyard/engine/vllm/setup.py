@@ -11,6 +11,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build
 
 from blockyard.engine.identity import EngineIdentity, bounded_name
 from blockyard.engine.vllm import fingerprint, support
+from blockyard.engine.vllm.groups import CacheGroup, cache_groups
 from blockyard.engine.vllm.logs import show_with_vllms
 from blockyard.engine.vllm.settings import SETUP_KEY, EngineSettings, parse
 
@@ -23,26 +24,34 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class EngineSetup:
-    """Settings, world and standing of one engine. `detached` says why it must not attach; None: it may."""
+    """Settings, cache groups, world and standing of one engine."""
 
     settings: EngineSettings
+    groups: tuple[CacheGroup, ...]
     world: fingerprint.World
     identity: EngineIdentity
-    detached: str | None
+    instance: str
 
 
-def prepare(config: "VllmConfig", cache: "KVCacheConfig") -> EngineSetup:
-    """Check the settings, fill in what vLLM needs to build our spec, and leave the setup for it.
+def why_detached(config: "VllmConfig", cache: "KVCacheConfig") -> str | None:
+    """Why this engine must serve without Blockyard whatever the worker does; None: it may attach.
 
     Raises ConfigError when the extra config cannot be a valid configuration.
     """
     show_with_vllms()
+    reason = support.why_not(config, cache, _settings(config).allow_untested)
+    if reason is not None:
+        logger.warning("Blockyard: serving detached, without Blockyard: %s", reason)
+    return reason
+
+
+def prepare(config: "VllmConfig", cache: "KVCacheConfig") -> EngineSetup:
+    """Fill in what vLLM needs to build our spec, and leave the setup for it. Precondition: it may attach."""
+    settings = _settings(config)
     transfer = config.kv_transfer_config
-    assert transfer is not None
-    extra = transfer.kv_connector_extra_config
-    settings = parse({name: value for name, value in extra.items() if name != SETUP_KEY})
     # A load that fails is computed instead; vLLM's default would fail the request.
     transfer.kv_load_failure_policy = "recompute"
+    extra = transfer.kv_connector_extra_config
     extra["spec_name"] = "BlockyardOffloadingSpec"
     extra["spec_module_path"] = "blockyard.engine.vllm.spec"
     extra["offload_prompt_only"] = settings.offload_prompt_only
@@ -55,20 +64,22 @@ def prepare(config: "VllmConfig", cache: "KVCacheConfig") -> EngineSetup:
         fingerprint=world.digest,
         gpu_cache_bytes=offloading.worker_kv_bytes_per_block * cache.num_blocks,
     )
-    setup = EngineSetup(
-        settings=settings,
-        world=world,
-        identity=identity,
-        detached=support.why_not(config, cache, settings.allow_untested),
-    )
+    instance = fingerprint.instance_of(config, offloading)
+    setup = EngineSetup(settings, cache_groups(offloading, cache), world, identity, instance)
     extra[SETUP_KEY] = setup
     _say(setup)
     return setup
 
 
+def _settings(config: "VllmConfig") -> EngineSettings:
+    extra = config.kv_transfer_config.kv_connector_extra_config
+    return parse({name: value for name, value in extra.items() if name != SETUP_KEY})
+
+
 def _blocks_per_chunk(cache: "KVCacheConfig", chunk_tokens: int) -> int:
-    block_size: int = cache.kv_cache_groups[0].kv_cache_spec.block_size
-    return max(1, chunk_tokens // block_size)
+    """By the group whose blocks have the most tokens: no group's chunks are longer than was asked for."""
+    longest: int = max(group.kv_cache_spec.block_size for group in cache.kv_cache_groups)
+    return max(1, chunk_tokens // longest)
 
 
 def _say(setup: EngineSetup) -> None:
@@ -76,5 +87,3 @@ def _say(setup: EngineSetup) -> None:
     logger.info("Blockyard: world %s of %s", setup.world.digest.hex(), setup.identity.model)
     if setup.world.private:
         logger.warning("Blockyard: this engine shares no blocks with others: %s", setup.world.private)
-    if setup.detached:
-        logger.warning("Blockyard: serving detached, without Blockyard: %s", setup.detached)

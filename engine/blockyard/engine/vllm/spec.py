@@ -8,6 +8,7 @@ from vllm.v1.kv_offload.config import OffloadingConfig
 
 from blockyard.common.messages.attach import GroupShape
 from blockyard.engine.scheduler_client import SchedulerClient
+from blockyard.engine.vllm.adapters import AdapterBook
 from blockyard.engine.vllm.manager import BlockyardManager
 from blockyard.engine.vllm.rank import BlockyardRank
 from blockyard.engine.vllm.settings import SETUP_KEY
@@ -22,15 +23,19 @@ class BlockyardOffloadingSpec(OffloadingSpec):
         setup = self.extra_config[SETUP_KEY]
         assert isinstance(setup, EngineSetup)
         self._setup = setup
-        self._chunk_tokens = self.tokens_per_block[0] * self.blocks_per_chunk
         self._manager: BlockyardManager | None = None
         self._rank: BlockyardRank | None = None
 
     def get_manager(self) -> OffloadingManager:
         """The scheduler process's half; starts attaching in the background."""
         if self._manager is None:
+            setup = self._setup
             self._manager = BlockyardManager(
-                self._setup.world.digest, self._setup.settings, self._scheduler_client(), self._chunk_tokens
+                setup.world.digest,
+                setup.groups,
+                setup.settings,
+                self._scheduler_client(),
+                AdapterBook(setup.instance),
             )
         return self._manager
 
@@ -40,10 +45,8 @@ class BlockyardOffloadingSpec(OffloadingSpec):
             self._rank = BlockyardRank(self._setup, self.config, kv_caches)
         return self._rank
 
-    def _scheduler_client(self) -> SchedulerClient | None:
-        if self._setup.detached:
-            return None
-        shapes = [GroupShape(self.config.groups[0].group_id, self._chunk_tokens, 0)]
+    def _scheduler_client(self) -> SchedulerClient:
+        shapes = [GroupShape(group.number, group.chunk_tokens, 0) for group in self._setup.groups]
         client = SchedulerClient(
             self._setup.settings.socket, self._setup.identity, shapes, self.config.parallel.world_size
         )

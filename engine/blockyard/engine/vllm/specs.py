@@ -13,16 +13,22 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
 from vllm.v1.kv_offload.base import LoadStoreSpec, OffloadKey
 
 from blockyard.common.identity import Key
+from blockyard.engine.jobs import BlockRange
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkSpec(LoadStoreSpec):
-    """Chunks of one transfer, in the order in which their GPU blocks are listed. `grant` pins a load; 0 for a store."""
+    """Chunks of one transfer, in the order in which their GPU blocks are listed. `grant` pins a load; 0 for a store.
+
+    A store names its GPU blocks itself: vLLM's own list of them leaves out those that a window has left behind, without
+    a word on which.
+    """
 
     job: int
     grant: int
     keys: tuple[Key, ...]
     offload_keys: tuple[OffloadKey, ...]
+    blocks: tuple[BlockRange, ...] = ()
 
 
 @dataclass

@@ -17,6 +17,7 @@ PIECE = 4096
 _SUFFIXES = (".safetensors", ".bin", ".pt", ".pth", ".gguf")
 _CONFIGS = (
     "config.json",
+    "adapter_config.json",
     "model.safetensors.index.json",
     "pytorch_model.bin.index.json",
     "quantize_config.json",
