@@ -17,6 +17,7 @@ _COMMON = Path(blockyard.common.codec.__file__).parent
 _OF_COMMON = (
     "codec",
     "config/address",
+    "digests",
     "fencing",
     "frame_protocol",
     "identity",

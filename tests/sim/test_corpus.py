@@ -38,6 +38,7 @@ def test_corpus(seed: int) -> None:
     holds(run_seed(seed))
 
 
+@pytest.mark.timeout(400)
 def test_fresh_seeds() -> None:
     """Fresh for each change of the code, and the same seeds wherever this code runs."""
     run_fresh(FRESH_SEEDS, FRESH_SECONDS)
