@@ -13,9 +13,7 @@ from typing import cast
 from blockyard.common.identity import fingerprint
 from blockyard.common.messages import cluster
 from blockyard.worker.core import events
-from blockyard.worker.core.chunks import Chunk
 from blockyard.worker.core.instructions import Publish
-from blockyard.worker.core.policies.lru import LeastRecentlyUsed
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.slots import SizeClass
 from blockyard.worker.core.worker import WorkerCore
@@ -33,17 +31,19 @@ _LONGEST_GAP = 1.0
 
 _FINGERPRINT = fingerprint({"engine": "generated"})
 _WORLD = World(index=0, fingerprint=_FINGERPRINT, model="generated", areas=1, shapes=((0, 256, CHUNK_BYTES),))
-_CLASS = SizeClass(_FINGERPRINT, 0, 0, 256, 1, CHUNK_BYTES, CHUNK_BYTES, 1, LeastRecentlyUsed())
 
 
-class _Held:
-    """As much of a chunk as an outbox looks at."""
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """As much of a size class as an outbox looks at."""
 
-    __slots__ = ("key", "size_class")
+    world: int = 0
+    group: int = 0
+    areas: int = 1
+    area_bytes: int = CHUNK_BYTES
 
-    def __init__(self, key: bytes) -> None:
-        self.key = key
-        self.size_class = _CLASS
+
+_CLASS = cast(SizeClass, _Class())
 
 
 @dataclass(slots=True)
@@ -82,6 +82,7 @@ class GeneratedWorker:
         self._core.worlds.by_fingerprint[_FINGERPRINT] = _WORLD
         self.outbox = self._core.outbox
         self.link = LeaderLink(identity, None, self.feed, lambda: self._core.next_seq, self._frame_refused, Health())
+        self._untold: dict[bytes, float | None] = {}
         self._owed = 0.0
         self._ticked = time.monotonic()
         for key in churn.held_keys():
@@ -110,15 +111,16 @@ class GeneratedWorker:
     def begin_own(self) -> bytes:
         """Hold a new key from this moment on; it is told with one of the next ticks."""
         key = self.churn.begin_own()
+        self._untold[key] = None
         self._note(key, True)
         return key
 
+    def told_at(self, key: bytes) -> float | None:
+        """When a key that `begin_own` gave was sent, if it was; it is forgotten by the asking."""
+        return self._untold.pop(key, None)
+
     def _note(self, key: bytes, held: bool) -> None:
-        chunk = cast(Chunk, _Held(key))
-        if held:
-            self.outbox.held(chunk)
-        else:
-            self.outbox.gone(chunk)
+        self.outbox.note(key, _CLASS, cluster.TIER_HOST if held else 0)
 
     def _count(self, published: Publish) -> None:
         sent = self._sent
@@ -126,6 +128,9 @@ class GeneratedWorker:
             if isinstance(message, cluster.Delta):
                 sent.deltas += 1
                 sent.changes += len(message.changes)
+                if self._untold:
+                    now = time.monotonic()
+                    self._untold |= {one.key: now for one in message.changes if self._untold.get(one.key, now) is None}
             else:
                 sent.others += 1
                 sent.snapshots += isinstance(message, cluster.SnapshotEnd)

@@ -59,11 +59,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Command(msgspec.Struct, forbid_unknown_fields=True):
-    """`do` is one of `link`, `rate`, `state`, `wire`, `probe`, `held` and `chains`."""
+    """`do` is one of `link`, `rate`, `state`, `wire`, `probe`, `told`, `held` and `chains`."""
 
     do: str
     rate: float = 0.0
     worker: int = 0
+    key: str = ""
 
 
 class Generator:
@@ -134,6 +135,7 @@ class Generator:
             "state": self._state,
             "wire": self._wire,
             "probe": self._probe,
+            "told": self._told,
             "held": self._held,
             "chains": self._chains,
         }
@@ -171,6 +173,10 @@ class Generator:
         worker = self.workers[command.worker % len(self.workers)]
         at = time.monotonic()
         return {"key": worker.begin_own().hex(), "node": worker.identity.node, "at": at}
+
+    def _told(self, command: Command) -> dict[str, Any]:
+        worker = self.workers[command.worker % len(self.workers)]
+        return {"at": worker.told_at(bytes.fromhex(command.key))}
 
     def _held(self, command: Command) -> dict[str, Any]:
         return {"held": {worker.identity.node: worker.churn.held for worker in self.workers}}

@@ -136,16 +136,20 @@ class Watchers:
             self._unanswered += 1
 
     def _convergence(self, face: LeaderFace) -> None:
-        """From the moment in which a worker holds a new key until the leader says so."""
+        """From when a worker holds a new key, and from when it says so, until the leader knows."""
         for generator in itertools.cycle(self._generators):
             if self._stop.wait(0.2):
                 return
-            probe = generator.ask("probe", worker=self._random.randrange(1_000_000))
+            worker = self._random.randrange(1_000_000)
+            probe = generator.ask("probe", worker=worker)
             while not self._known(face, probe):
                 if time.monotonic() - probe["at"] > _PATIENCE:
                     raise TimeoutError(f"{probe} is not known to the leader after {_PATIENCE:g} s")
                 time.sleep(0.002)
-            self._taken["convergence"].append(time.monotonic() - probe["at"])
+            known = time.monotonic()
+            self._taken["convergence"].append(known - probe["at"])
+            if (told := generator.ask("told", worker=worker, key=probe["key"])["at"]) is not None:
+                self._taken["convergence_once_sent"].append(known - told)
 
     def _known(self, face: LeaderFace, probe: dict[str, Any]) -> bool:
         try:

@@ -121,6 +121,7 @@ def _window(cluster: ScaleCluster, leader: str, seconds: float) -> dict[str, Any
     return {
         "seconds": round(window, 2),
         "changes_per_s": round(changes / window),
+        "changes_per_delta": round(sent["changes"] / max(1.0, sent["deltas"]), 1),
         "events_per_s": round(events / window),
         "withheld_per_s": round(sent["withheld"] / window),
         "leader_cpu_us_per_change": round(1e6 * cpu[leader] / changes, 3) if changes else None,
