@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 import torch
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole, supports_hma
 from vllm.v1.kv_cache_interface import (
     ChunkedLocalAttentionSpec,
     CrossAttentionSpec,
@@ -22,6 +25,7 @@ from vllm.v1.kv_cache_interface import (
     UniformTypeKVCacheSpecs,
 )
 
+import blockyard.engine.vllm as engine_vllm
 from blockyard.engine.vllm import support
 
 PAGES: dict[str, Any] = {"block_size": 16, "num_kv_heads": 1, "head_size": 64, "dtype": torch.bfloat16}
@@ -94,3 +98,17 @@ def test_an_untested_version_attaches_only_if_it_is_allowed_to(monkeypatch: pyte
     assert "0.99.1" in reason
     assert "allow_untested" in reason
     assert support.why_not(config, cache, allow_untested=True) is None
+
+
+def test_a_vllm_without_the_parts_of_our_connector_gets_one_that_stays_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "blockyard.engine.vllm.connector", None)
+    stranger = engine_vllm._connector()
+    assert supports_hma(stranger)
+    config: Any = SimpleNamespace(kv_transfer_config=SimpleNamespace())
+    with caplog.at_level("WARNING", logger="blockyard"):
+        logging.getLogger("blockyard").addHandler(caplog.handler)
+        connector = stranger(config, KVConnectorRole.SCHEDULER, KVCacheConfig(64, [], []))
+    assert "serving detached" in caplog.text
+    assert connector.get_num_new_matched_tokens(None, 0) == (0, False)

@@ -3,14 +3,19 @@
 Owns nothing. vLLM's own offloading is left out as well: it asserts layouts and versions that this engine may not have.
 """
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, SupportsHMA
+
+from blockyard.engine.vllm.logs import show_with_vllms
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.core.sched.output import SchedulerOutput
     from vllm.v1.request import Request
+
+logger = logging.getLogger(__name__)
 
 
 class Bystander(KVConnectorBase_V1, SupportsHMA):
@@ -49,3 +54,15 @@ class Bystander(KVConnectorBase_V1, SupportsHMA):
 
     def wait_for_save(self) -> None:
         return
+
+
+def stand_by(reason: str) -> type[Bystander]:
+    """The connector's class where ours cannot be: each one made says why."""
+
+    class BlockyardConnector(Bystander):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            show_with_vllms()
+            logger.warning("Blockyard: serving detached, without Blockyard: %s", reason)
+            super().__init__(*args, **kwargs)
+
+    return BlockyardConnector

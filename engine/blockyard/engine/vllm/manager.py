@@ -6,6 +6,7 @@ block the scheduler thread, never raise because of the worker, and never know wh
 
 import time
 from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 from vllm.v1.kv_offload.base import (
     LookupResult,
@@ -16,7 +17,6 @@ from vllm.v1.kv_offload.base import (
     RequestOffloadingContext,
     ScheduleEndContext,
 )
-from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 from blockyard.common.identity import Fingerprint
 from blockyard.common.messages.attach import MAX_KEYS
@@ -30,6 +30,9 @@ from blockyard.engine.vllm.lookups import Load, RequestState, keys_of, stretches
 from blockyard.engine.vllm.questions import Questions
 from blockyard.engine.vllm.settings import EngineSettings
 from blockyard.engine.vllm.specs import ChunkSpec, FailedLoad
+
+if TYPE_CHECKING:
+    from vllm.v1.metrics.cache_hit_source import CacheHitSource
 
 
 class BlockyardManager(OffloadingManager):
@@ -136,8 +139,10 @@ class BlockyardManager(OffloadingManager):
         hit = state.answered.states.get(key) is KeyState.HIT
         return LookupResult.HIT if hit else LookupResult.MISS
 
-    def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> CacheHitSource:
-        """Every hit of the host tier comes from this node's memory."""
+    def get_load_source(self, key: OffloadKey, req_context: ReqContext) -> "CacheHitSource":
+        """Every hit of the host tier comes from this node's memory. Asked by vLLM 0.32 and later."""
+        from vllm.v1.metrics.cache_hit_source import CacheHitSource
+
         return CacheHitSource.HOST
 
     def prepare_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> ChunkSpec:

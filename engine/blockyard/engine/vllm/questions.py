@@ -18,6 +18,9 @@ from blockyard.engine.vllm.settings import EngineSettings
 PIN_MARGIN = 0.5
 """Share of the pins' lifetime after which an unused answer is asked anew."""
 
+_READING_SHARE = 0.8
+"""Share of the time that is left for which the worker may read from disk before it answers."""
+
 UNANSWERED = "blockyard_engine_unanswered_tokens_total"
 
 
@@ -73,7 +76,8 @@ class Questions:
         if state.asked is not None:
             since = state.asked.since
             self._client.abandon(state.asked.seq)
-        seq = self._client.acquire(request, [state.run_of(stretch) for stretch in wanted])
+        wait = _READING_SHARE * max(0.0, since + self._settings.acquire_deadline - now)
+        seq = self._client.acquire(request, [state.run_of(stretch) for stretch in wanted], wait)
         state.asked = Asked(seq, keys_of(wanted), since) if seq is not None else None
 
     def _collect(self, state: RequestState, wanted: tuple[Stretch, ...]) -> bool:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from vllm.config import VllmConfig
     from vllm.v1.kv_cache_interface import KVCacheConfig
 
-TESTED = ("0.32",)
+TESTED = ("0.30", "0.31", "0.32")
 
 MAX_RANKS = 16
 """Ranks of one engine that a worker takes."""
