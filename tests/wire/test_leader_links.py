@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from blockyard.common.link import LinkClosed
 from blockyard.common.messages import cluster as wire
+from blockyard.leader.worker_links import LOOK
 from support.etcd_server import EtcdServer
 from support.leader_process import LeaderProcess, wait_for
 from support.leader_world import DISK, HOST, WORLD, change, delta, digests, key, snapshot
@@ -41,6 +43,23 @@ def match(leader: LeaderProcess, *numbers: int) -> list[tuple[str, int, int, int
     return [
         (found["node"], found["length"], found["tiers"]["host"], found["tiers"]["disk"]) for found in answer["workers"]
     ]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [b"\x01\0\0\0\xc1" + b"\xff" * 4, b"\x01\0\0\0\xc1" + bytes(4), b"\xff" * 8, b"\x01\0\0\0\xc1" * 3],
+)
+def test_two_wrong_frames_at_once_as_first_words_are_refused_once(leader: LeaderProcess, words: bytes) -> None:
+    """The second one finds a link that is being closed."""
+    with RawWorker(leader.link) as stranger:
+        stranger.send_bytes(words)
+        answer = stranger.receive()
+        assert isinstance(answer, wire.LinkRefused) and answer.code == "hello"
+        with pytest.raises(LinkClosed):
+            stranger.receive()
+    time.sleep(3 * LOOK)  # a bug met by a link ends the leader at its next look
+    assert leader.alive
+    assert leader.leads()
 
 
 def test_claims_are_what_where_and_match_show(etcd: EtcdServer, leader: LeaderProcess) -> None:

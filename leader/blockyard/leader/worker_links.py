@@ -9,6 +9,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from blockyard.common.codec import Decoder, FrameRefused
 from blockyard.common.frame_protocol import FrameProtocol
@@ -182,6 +183,10 @@ class _Link(FrameProtocol[wire.FromWorker]):
             self.abort(f"nothing received for {silence:.1f} s")
 
     def _turn_away(self, code: str, detail: str) -> None:
+        """Say why, then close. What the peer sent behind the frame that ended this link counts no more."""
+        if not self.open:
+            return
         self._links.turned_away(self, code, detail)
-        self.send(wire.LinkRefused(code, detail))
+        with suppress(LinkClosed):
+            self.send(wire.LinkRefused(code, detail))
         self.close(f"{code}: {detail}")
