@@ -90,6 +90,16 @@ def test_a_body_beyond_the_limit_is_a_413(leader: LeaderProcess) -> None:
     assert f"{MAX_KEYS} keys" in answer["error"]
 
 
+def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_bug(leader: LeaderProcess) -> None:
+    host, port = leader.http.rsplit(":", 1)
+    before = leader.log().count("request failed")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"POST /v1/match HTTP/1.1\r\nHost: x\r\nContent-Length: 500\r\n\r\n{}")
+        leader.get("/healthz")
+    leader.get("/healthz")
+    assert leader.log().count("request failed") == before
+
+
 def test_the_largest_query_allowed_is_answered(leader: LeaderProcess) -> None:
     status, answer = leader.get("/v1/match", json.dumps({"keys": [KEY] * MAX_KEYS}).encode())
     assert (status, answer["keys"], answer["workers"], answer["partial"]) == (200, MAX_KEYS, [], False)

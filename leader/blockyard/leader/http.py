@@ -143,6 +143,8 @@ class Faces:
             response = _error(413, f"body: larger than {self._max_body} bytes, enough for {self._max_keys} keys")
         except web.HTTPException as error:
             response = refusal(request, error)
+        except ConnectionError:
+            response = _error(400, "body: the client left before it was whole")
         except Exception:
             log.exception("request failed", extra=fields(path=request.path[:200]))
             response = _error(500, f"{request.method} {request.path[:200]}: this is a bug; the log says more")
