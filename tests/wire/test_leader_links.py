@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from blockyard.common.link import LinkClosed
@@ -60,6 +61,16 @@ def test_two_wrong_frames_at_once_as_first_words_are_refused_once(leader: Leader
     time.sleep(3 * LOOK)  # a bug met by a link ends the leader at its next look
     assert leader.alive
     assert leader.leads()
+
+
+def test_a_hello_in_the_form_of_a_later_version_is_refused_for_its_version(leader: LeaderProcess) -> None:
+    payload = msgspec.msgpack.encode(["worker_hello", 90, 91, "9.9", {"all": "else"}])
+    with RawWorker(leader.link) as later:
+        later.send_bytes(len(payload).to_bytes(4, "little") + payload)
+        answer = later.receive()
+    assert isinstance(answer, wire.LinkRefused)
+    assert answer.code == "version"
+    assert answer.detail.startswith("worker 9.9 speaks protocol 90 to 91, this leader speaks ")
 
 
 def test_claims_are_what_where_and_match_show(etcd: EtcdServer, leader: LeaderProcess) -> None:

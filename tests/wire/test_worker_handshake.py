@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 
 from blockyard.common.codec import PREFIX_BYTES, encode
@@ -126,6 +127,21 @@ def test_garbage_in_place_of_hello_is_refused(worker: WorkerProcess, pidfd: int,
     socket.send_fds(session.sock, [data], [pidfd])
     session.take_answer()
     refused(worker, session, "malformed", before)
+
+
+@pytest.mark.parametrize("more", [0, 3], ids=["fewer fields", "more fields"])
+def test_a_hello_in_the_form_of_a_later_version_is_refused_for_its_version(
+    worker: WorkerProcess, pidfd: int, more: int
+) -> None:
+    before = worker.metric("handshakes_refused_total", reason="version")
+    fields = ["hello", 2, 4, "9.9", *range(20 * bool(more))]
+    payload = msgspec.msgpack.encode(fields)
+    session = Session(worker.socket)
+    socket.send_fds(session.sock, [len(payload).to_bytes(PREFIX_BYTES, "little") + payload], [pidfd])
+    session.take_answer()
+    assert isinstance(session.answer, attach.Refused)
+    assert session.answer.detail == "engine 9.9 speaks protocol 2 to 4, this worker speaks 1 to 1"
+    refused(worker, session, "version", before)
 
 
 def test_a_peer_that_leaves_is_counted(worker: WorkerProcess) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from blockyard.common.codec import Decoder, FrameRefused
+from blockyard.common.foreign_hello import foreign_hello
 from blockyard.common.frame_protocol import FrameProtocol
 from blockyard.common.link import LinkClosed
 from blockyard.common.logs import fields
@@ -167,7 +168,7 @@ class _Link(FrameProtocol[wire.FromWorker]):
         self._links.count_refused(error.reason)
         self._refused += 1
         if not self._number:
-            self._turn_away("hello", f"the first frame is not a hello: {error.detail}"[:4096])
+            self._turn_away_stranger(error, payload)
         elif error.reason != "malformed" or self._refused >= MAX_REFUSED:
             self.abort(str(error))
         else:
@@ -181,6 +182,17 @@ class _Link(FrameProtocol[wire.FromWorker]):
         silence = now - self._heard
         if silence > (SILENCE if self._number else HELLO_TIMEOUT):
             self.abort(f"nothing received for {silence:.1f} s")
+
+    def _turn_away_stranger(self, error: FrameRefused, payload: bytes) -> None:
+        spoken = foreign_hello(payload, "worker_hello", wire.PROTOCOL_MIN, wire.PROTOCOL_MAX)
+        if spoken is None:
+            self._turn_away("hello", f"the first frame is not a hello: {error.detail}"[:4096])
+            return
+        self._turn_away(
+            "version",
+            f"worker {spoken.version} speaks protocol {spoken.low} to {spoken.high}, "
+            f"this leader speaks {wire.PROTOCOL_MIN} to {wire.PROTOCOL_MAX}",
+        )
 
     def _turn_away(self, code: str, detail: str) -> None:
         """Say why, then close. What the peer sent behind the frame that ended this link counts no more."""

@@ -19,6 +19,7 @@ import msgspec
 
 from blockyard.common.codec import PREFIX_BYTES, Decoder, FrameRefused, encode, frame_size
 from blockyard.common.errors import BlockyardError
+from blockyard.common.foreign_hello import foreign_hello
 from blockyard.common.messages import attach
 
 MAX_HELLO = 64 << 10
@@ -56,7 +57,7 @@ async def receive_hello(sock: socket.socket, timeout: float) -> Introduction:
             async with asyncio.timeout(timeout):
                 size = frame_size(await _exactly(sock, PREFIX_BYTES, descriptors), MAX_HELLO)
                 payload = await _exactly(sock, size, descriptors)
-            hello = _hello.decode(payload)
+            hello = _decode(payload)
         except TimeoutError:
             raise HandshakeRefused("timeout", f"no whole Hello within {timeout:g} s") from None
         except FrameRefused as error:
@@ -67,6 +68,20 @@ async def receive_hello(sock: socket.socket, timeout: float) -> Introduction:
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _decode(payload: bytes) -> attach.Hello:
+    try:
+        return _hello.decode(payload)
+    except FrameRefused:
+        spoken = foreign_hello(payload, "hello", attach.PROTOCOL_MIN, attach.PROTOCOL_MAX)
+        if spoken is None:
+            raise
+        raise HandshakeRefused(
+            "version",
+            f"engine {spoken.version} speaks protocol {spoken.low} to {spoken.high}, "
+            f"this worker speaks {attach.PROTOCOL_MIN} to {attach.PROTOCOL_MAX}",
+        ) from None
 
 
 def send_with_descriptors(sock: socket.socket, message: msgspec.Struct, descriptors: list[int]) -> None:
