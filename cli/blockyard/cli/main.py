@@ -52,6 +52,19 @@ app.command("leader")(with_flags(LeaderConfig, _leader))
 app.command("worker")(with_flags(WorkerConfig, _worker))
 
 
+@app.command("fsck")
+def fsck(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a worker's disk tier.")],
+    each: Annotated[bool, typer.Option("--list", help="Print a line for each extent.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Drop what is damaged.")] = False,
+) -> None:
+    """Verify all that a stopped worker's directory holds. Without --repair nothing is changed.
+
+    Ends with 0 if it is clean, with 1 if damage was found, with 2 if it cannot be checked.
+    """
+    _end(importlib.import_module("blockyard.worker.fsck.main").run(directory, each=each, mend=repair))
+
+
 # Its own parser tells its help.
 @app.command("demo", context_settings=_PASS_ON | {"help_option_names": []})
 def demo(context: typer.Context) -> None:
