@@ -15,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from blockyard.common.link import LinkClosed
+from blockyard.common.messages import attach
 from blockyard.common.messages import cluster as wire
 from support.attach_client import Engine, key
 from support.etcd_server import EtcdServer
@@ -141,6 +142,7 @@ def test_hostile_requests_to_a_worker(requests: int) -> None:
 
         def honest() -> None:
             assert engine.load(engine.acquire(list(chunks)), list(chunks)) == list(chunks.values())
+            engine.scheduler.send(attach.Finish("r"))
 
         check_http(worker.http, worker.pid, requests, honest)
         assert worker.get("/debug/invariants") == (200, '{"broken": null}')
