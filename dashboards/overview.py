@@ -35,7 +35,7 @@ def overview() -> Dashboard:
         dashboard.Dashboard("Blockyard overview")
         .uid("blockyard-overview")
         .tags(["blockyard"])
-        .description("What the cluster's host pools gave back, what moved, what was removed and what failed.")
+        .description("What the cluster's host pools and disks gave back, what moved, what was removed and what failed.")
         .refresh("10s")
         .time("now-30m", "now")
         .timezone("browser")

@@ -139,4 +139,53 @@ PANELS = (
         ),
         right="/ leads$/",
     ),
+    Panel(
+        "Disk space",
+        "Bytes on disk, all directories together: what is of use, the files that hold it, and what they may have. "
+        "Between the first two lies what was given up and waits for its file to go.",
+        "bytes",
+        (
+            Query(total("blockyard_worker_disk_live_bytes"), "of use"),
+            Query(total("blockyard_worker_disk_file_bytes"), "files"),
+            Query(total("blockyard_worker_disk_capacity_bytes"), "capacity"),
+        ),
+    ),
+    Panel(
+        "Disk bytes",
+        "Bytes a second: written as chunks came, moved on when their file was given back, and read to be loaded.",
+        "Bps",
+        (
+            Query(rate("blockyard_worker_disk_written_bytes_total"), "written"),
+            Query(rate("blockyard_worker_disk_moved_bytes_total"), "moved on"),
+            Query(rate("blockyard_worker_disk_read_bytes_total"), "read"),
+        ),
+    ),
+    Panel(
+        "Disk chunks",
+        "Chunks a second: written, read and verified, and copies given up because their file was (left); chunks with "
+        "a copy on disk, and those that should have one and do not yet (right).",
+        "short",
+        (
+            Query(rate("blockyard_worker_disk_writes_completed_total"), "written"),
+            Query(rate("blockyard_worker_disk_reads_completed_total"), "read"),
+            Query(rate("blockyard_worker_disk_evictions_total"), "given up"),
+            Query(total("blockyard_worker_disk_copies"), "chunks with a copy"),
+            Query(total("blockyard_worker_disk_spill_backlog"), "chunks without one yet"),
+        ),
+        right="/^chunks /",
+    ),
+    Panel(
+        "Disk failures",
+        "Events a second: writes and reads that came to nothing, by why, and chunks that left host memory before their "
+        "turn to be written (left); directories that are left alone and operations that hang, now (right).",
+        "short",
+        (
+            Query(rate("blockyard_worker_disk_writes_failed_total", "reason"), "writes failed: {{reason}}"),
+            Query(rate("blockyard_worker_disk_reads_failed_total", "reason"), "reads failed: {{reason}}"),
+            Query(rate("blockyard_worker_disk_spills_dropped_total"), "not written in time"),
+            Query(total("blockyard_worker_disk_devices_left_alone", "worker"), "left alone now, of {{worker}}"),
+            Query(total("blockyard_worker_disk_operations_hanging", "worker"), "hanging now, of {{worker}}"),
+        ),
+        right="/ now, /",
+    ),
 )

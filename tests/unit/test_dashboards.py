@@ -76,8 +76,8 @@ def test_variables_query_declared_metrics() -> None:
 
 def test_each_panel_says_what_it_shows() -> None:
     panels = dashboard()["panels"]
-    assert len(panels) == 8
-    assert len({panel["title"] for panel in panels}) == 8
+    assert len(panels) == 12
+    assert len({panel["title"] for panel in panels}) == 12
     for panel in panels:
         assert panel["description"] and panel["fieldConfig"]["defaults"]["unit"]
         assert all(target["legendFormat"] for target in panel["targets"])
