@@ -421,6 +421,18 @@ def test_copies_of_an_earlier_life_are_known_before_their_engine_comes() -> None
     assert engine.sees(keys(1, 2)) == [HIT, HIT]
 
 
+def test_what_is_found_late_is_not_written_again() -> None:
+    node = DiskNode(slots=8, disk={"max_writes": 1})
+    engine = node.engine()
+    engine.store(keys(1, 2))
+    node.check()
+    (write,) = node.under_way(wire.WriteExtent)
+    node.found(keys(1, 2), SHAPE)
+    node.settle()
+    assert [one.key for one in node.dropped] == [write.key]
+    assert node.count("disk_writes_completed_total") == 1
+
+
 def test_a_world_of_which_one_group_was_found_gets_the_others_from_its_engine() -> None:
     node = DiskNode(slots=8)
     node.found(keys(1), SHAPE)

@@ -174,6 +174,9 @@ class DiskTier:
             if size_class is not None and self._is_better(directory, extent, size_class):
                 self.directories.add(directory, extent, _NO_PARENT, size_class, self._holdings.step)
                 self._holdings.tell(extent.key, size_class)
+                chunk = self._holdings.index.get(extent.key)
+                if chunk is not None:
+                    self._holdings.spills.remove(chunk)
         if event.last:
             directory.recovered = True
             self.pump(now)
