@@ -19,7 +19,7 @@ GIB = 1 << 30
 
 def size(report: dict[str, Any]) -> str:
     """The number of chunks, in words."""
-    return f"{report['memory']['copies'] / MILLION:.3g} M chunks"
+    return f"{report['settings']['chunks'] / MILLION:g} M chunks"
 
 
 def cost(report: dict[str, Any]) -> str:
@@ -35,25 +35,25 @@ def cost(report: dict[str, Any]) -> str:
 
 
 def convergence(report: dict[str, Any]) -> str:
-    """How long it takes until a change is visible."""
+    """How long it takes from the sending of a change until it is visible."""
     windows = [report["idle"], *report["windows"]]
     lines = [
-        Line(name, [(one["changes_per_s"] / 1e3, one["waits"]["convergence"][key]) for one in windows])
-        for name, key in (("median", "p50_ms"), ("99th percentile", "p99_ms"))
+        Line(name, [(one["changes_per_s"] / 1e3, one["waits"]["convergence_once_sent"][key]) for one in windows])
+        for name, key in (("median", "p50_ms"), ("longest", "max_ms"))
     ]
-    return chart("From a change at a worker to its answer", "thousand changes a second", "ms", lines)
+    return chart("From a change that is sent to its answer", "thousand changes a second", "ms", lines)
 
 
 def rebuilding(reports: list[dict[str, Any]]) -> str:
-    """How the index of a standby grows after the leader was killed, from its first answer as leader on."""
+    """How the index of a standby grows after the leader was killed; a rate is that of each worker's changes."""
     lines = []
     for report in reports:
         for rebuilt in report["rebuilds"]:
             leads = rebuilt["leads_after_s"]
             curve = [(one["s"] - leads, one["copies"] / rebuilt["chunks"]) for one in rebuilt["curve"]]
             rate = rebuilt["rate_per_worker"]
-            name = f"{size(report)}, " + (f"{rate:g} changes/s each" if rate else "at rest")
-            lines.append(Line(name, [(max(0.0, at), part) for at, part in curve if at > -1.0]))
+            name = f"{size(report)}, {rate:g}/s" if rate else size(report)
+            lines.append(Line(name, [(max(0.0, at), min(1.0, part)) for at, part in curve if at > -1.0]))
     return chart("The new leader's index", "seconds since it leads", "part of all chunks that it knows", lines)
 
 
