@@ -18,8 +18,10 @@ from scale.leader_face import LeaderFace
 from scale.processes import ScaleCluster, wait
 from scale.svg import Line, chart
 
+pytestmark = pytest.mark.timeout(300)
+
 GENERATED, REAL, CHUNKS = 20, 3, 1_000
-PATIENCE_S = 60.0
+PATIENCE_S = 90.0
 SEED = 7
 
 
