@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import sys
 from pathlib import Path
 
@@ -28,8 +29,8 @@ from blockyard.common.config.kinds import (
     SocketPath,
     Switch,
 )
-from blockyard.common.config.load import ROLES, SCHEMA
-from blockyard.common.config.settings import Setting, settings_of
+from blockyard.common.config.load import ROLES, SCHEMA, resolve
+from blockyard.common.config.settings import Setting, SettingError, settings_of
 
 RIGHT = {"leader": {"etcd": "127.0.0.1:2379", "insecure": "true"}, "worker": {"insecure": "true"}}
 """What a role needs so that nothing but the value under test is wrong."""
@@ -160,6 +161,54 @@ def test_an_unknown_name_is_told_and_the_right_one_with_it(told: Teller, role: s
     assert told.by_flags(role, f"{setting.flag}x=1").startswith(f"No such option: {setting.flag}x")
     if not isinstance(setting.kind, Switch):
         assert told.by_flags(role, setting.flag).startswith(f"Option '{setting.flag}' requires an argument")
+
+
+GOOD_FILE = """
+[common]
+cluster = "c"
+etcd = ["127.0.0.1:2379", "127.0.0.1:2380"]
+insecure = true
+lease_ttl = "10s"
+[worker]
+host_pool = "1GiB"
+socket_mode = "0660"
+max_pins_per_engine = 4096
+[leader]
+listen = "127.0.0.1:7501"
+max_workers = 5
+"""
+SPLINTERS = (b"[", b"]", b"=", b'"', b"\n", b"1e999", b"-", b'"""', b"\\u0000", b"\r", b"{")
+
+
+def test_whatever_a_file_holds_it_is_taken_or_told_in_one_line(tmp_path: Path) -> None:
+    """Mutations of a right file, noise, and values in values in values."""
+    draw = random.Random(5)
+    file = tmp_path / "blockyard.toml"
+    deep = [b"[worker]\nsocket = " + opener * 20_000 for opener in (b"[", b"{a=", b'["x",')]
+    noise = [draw.randbytes(draw.randrange(400)) for _ in range(300)]
+    taken = 0
+    for content in [*deep, *noise, *(mutated(draw) for _ in range(1500))]:
+        file.write_bytes(content)
+        role = draw.choice(list(ROLES))
+        try:
+            resolve(ROLES[role], role, {}, file, {}).build()
+            taken += 1
+        except SettingError as error:
+            assert len(str(error).splitlines()) == 1, repr(str(error))
+            assert len(str(error)) < 2000
+    assert taken > 0, "some mutations change nothing that matters"
+
+
+def mutated(draw: random.Random) -> bytes:
+    """The right file with a few bytes changed or put in."""
+    data = bytearray(GOOD_FILE.encode())
+    for _ in range(draw.randrange(1, 6)):
+        at = draw.randrange(len(data))
+        if draw.random() < 0.5:
+            data[at] = draw.randrange(256)
+        else:
+            data[at:at] = draw.choice(SPLINTERS)
+    return bytes(data)
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -105,6 +105,10 @@ def test_a_wrong_value_names_thing_value_source_and_remedy(raw: str, source: str
             "socket_mode = 384 ([worker] of FILE): must be octal permission bits",
         ),
         ("[worker\n", "config = FILE: is not TOML: "),
+        ("[worker]\na = " + "[" * 9999, "config = FILE: is not TOML of ours: values lie too deep in one another"),
+        ('[worker]\n"a\\nb" = 1\n', "'a\\nb' ([worker] of FILE): no such setting; "),
+        ('["a\\nb"]\n', "'[a\\nb]' (FILE): no such setting; "),
+        ('"a\\nb" = 1\n', "'a\\nb' = 1 (FILE): stands outside a table; "),
     ],
 )
 def test_a_wrong_file_is_told_in_one_line(toml: Path, text: str, told: str) -> None:

@@ -85,7 +85,7 @@ def _require_table(name: str, value: object, path: Path, schema: Schema) -> None
         return
     homes = [section for section, names in schema.items() if name in names] or list(schema)
     right = " or ".join(f"[{section}]" for section in homes)
-    raise SettingError(name, repr(value), f"stands outside a table; right: under {right}", str(path))
+    raise SettingError(_printable(name), repr(value), f"stands outside a table; right: under {right}", str(path))
 
 
 def _read(path: Path) -> dict[str, dict[str, object]]:
@@ -95,10 +95,17 @@ def _read(path: Path) -> dict[str, dict[str, object]]:
         raise SettingError("config", str(path), f"cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise SettingError("config", str(path), f"is not TOML: {error}") from error
+    except RecursionError:
+        raise SettingError("config", str(path), "is not TOML of ours: values lie too deep in one another") from None
 
 
 def _unknown(name: str, source: str, known: Iterable[str]) -> SettingError:
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(names)}"
-    return SettingError(name, None, f"no such setting; {hint}", source)
+    return SettingError(_printable(name), None, f"no such setting; {hint}", source)
+
+
+def _printable(name: str) -> str:
+    """A name that somebody wrote, on one line."""
+    return name if name.isprintable() else repr(name)
