@@ -92,11 +92,13 @@ def _read(path: Path) -> dict[str, dict[str, object]]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingError("config", str(path), f"cannot be read: {error.strerror}") from error
+        raise SettingError("config", _printable(str(path)), f"cannot be read: {error.strerror}") from error
     except ValueError as error:
-        raise SettingError("config", str(path), f"is not TOML: {error}") from error
+        raise SettingError("config", _printable(str(path)), f"is not TOML: {error}") from error
     except RecursionError:
-        raise SettingError("config", str(path), "is not TOML of ours: values lie too deep in one another") from None
+        raise SettingError(
+            "config", _printable(str(path)), "is not TOML of ours: values lie too deep in one another"
+        ) from None
 
 
 def _unknown(name: str, source: str, known: Iterable[str]) -> SettingError:
