@@ -13,6 +13,7 @@ import pytest
 
 from blockyard.common.codec import PREFIX_BYTES, encode
 from blockyard.common.messages import attach
+from blockyard.worker import handshake
 from support.attach_client import SECONDS, Session, hello
 from support.worker_process import WorkerProcess
 
@@ -68,6 +69,40 @@ def test_a_pidfd_of_another_process_is_refused(worker: WorkerProcess) -> None:
         os.close(descriptor)
         other.communicate(b"\n", timeout=SECONDS)
     refused(worker, session, "pidfd", before)
+
+
+@pytest.fixture
+def foreign() -> Iterator[int]:
+    """A pidfd of another process."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        descriptor = os.pidfd_open(other.pid)
+        yield descriptor
+        os.close(descriptor)
+        other.communicate(b"\n", timeout=SECONDS)
+
+
+@pytest.mark.parametrize("newer_kernel", [True, False])
+async def test_the_death_of_the_peer_itself_is_watched(
+    monkeypatch: pytest.MonkeyPatch, pidfd: int, foreign: int, newer_kernel: bool
+) -> None:
+    """Before Linux 6.5 the kernel names no peer: the descriptor that came is taken if both PIDs are the same."""
+    if not newer_kernel:
+        monkeypatch.setattr(handshake, "_peer_pidfd", lambda sock: None)
+    before = len(os.listdir("/proc/self/fd"))
+    for sent in (pidfd, foreign):
+        ours, theirs = socket.socketpair(socket.AF_UNIX)
+        with ours, theirs:
+            ours.setblocking(False)
+            socket.send_fds(theirs, [encode(hello(), attach.MAX_FRAME)], [sent])
+            try:
+                introduction = await handshake.receive_hello(ours, SECONDS)
+            except handshake.HandshakeRefused as error:
+                assert (sent, error.code) == (foreign, "pidfd")
+            else:
+                assert (sent, introduction.pid) == (pidfd, os.getpid())
+                assert os.path.sameopenfile(introduction.pidfd, pidfd)
+                os.close(introduction.pidfd)
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_peer_that_says_nothing_is_sent_away(worker: WorkerProcess) -> None:
