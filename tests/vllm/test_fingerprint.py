@@ -11,10 +11,10 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 import torch
 from vllm.config import VllmConfig
 from vllm.engine.arg_utils import EngineArgs
-from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
 
 from blockyard.cli.demo.tiny_model import TinyModel, cached_model
-from blockyard.engine.vllm.setup import EngineSetup, prepare
+from blockyard.engine.vllm.setup import EngineSetup, prepare, why_detached
 
 SMALL = TinyModel(layers=2, hidden=128, heads=2, kv_heads=1)
 
@@ -127,3 +127,20 @@ def test_a_failed_load_is_recomputed_whatever_the_operator_left_unset(model: Pat
     assert config.kv_transfer_config.kv_load_failure_policy == "fail"
     set_up_from(config)
     assert config.kv_transfer_config.kv_load_failure_policy == "recompute"
+
+
+def test_chunks_are_shorter_where_vllm_keeps_windows_at_an_interval(model: Path) -> None:
+    config = engine_config(model, prefix_cache_retention_interval=160)
+    assert why_detached(config, windows()) is None
+    assert [group.chunk_tokens for group in prepare(config, windows()).groups] == [160, 160]
+
+
+def test_blocks_per_chunk_that_vllm_would_refuse_leave_the_engine_detached(model: Path) -> None:
+    config = engine_config(model, {"blocks_per_chunk": 16}, prefix_cache_retention_interval=160)
+    assert "do not divide prefix_cache_retention_interval 160" in (why_detached(config, windows()) or "")
+
+
+def windows() -> KVCacheConfig:
+    pages: dict[str, Any] = {"block_size": 16, "num_kv_heads": 1, "head_size": 64, "dtype": torch.bfloat16}
+    specs = [FullAttentionSpec(**pages), SlidingWindowSpec(**pages, sliding_window=100)]
+    return KVCacheConfig(64, [], [KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)])

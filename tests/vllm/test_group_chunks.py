@@ -19,7 +19,7 @@ from blockyard.common.messages.states import KeyState
 from blockyard.engine.jobs import BlockRange
 from blockyard.engine.scheduler_client import Grant
 from blockyard.engine.vllm.chains import Chain
-from blockyard.engine.vllm.groups import CacheGroup, cache_groups, resumes_at_the_failure
+from blockyard.engine.vllm.groups import CacheGroup, cache_groups, largest_that_divides, resumes_at_the_failure
 from blockyard.engine.vllm.lookups import Answered, RequestState, keys_of, stretches_of
 
 BLOCK = 16
@@ -80,6 +80,24 @@ def test_the_pages_that_are_kept_are_those_that_vllm_may_load(window: int, befor
 def test_chunks_of_different_lengths_keep_every_page() -> None:
     _, group = groups_of(FullAttentionSpec(block_size=2 * BLOCK, **PAGES), window_spec(20))
     assert group.first_page == 0
+
+
+@pytest.mark.parametrize(
+    ("interval", "blocks", "found"),
+    [
+        (None, [16], 16),
+        (0, [16], 16),
+        (1024, [16], 16),
+        (640, [16], 10),
+        (96, [16, 32], 3),
+        (48, [32], 0),
+        (48, [], 16),
+    ],
+)
+def test_chunks_of_windows_divide_the_interval_at_which_vllm_keeps_them(
+    interval: int | None, blocks: list[int], found: int
+) -> None:
+    assert largest_that_divides(interval, 16, blocks) == found
 
 
 def test_only_one_group_of_full_attention_goes_on_from_what_did_load() -> None:

@@ -49,6 +49,23 @@ def cache_groups(offloading: "OffloadingConfig", cache: "KVCacheConfig") -> tupl
     return tuple(found)
 
 
+def window_blocks(cache: "KVCacheConfig") -> list[int]:
+    """Tokens per block of the groups with a window."""
+    specs = [group.kv_cache_spec for group in cache.kv_cache_groups]
+    return [spec.block_size for spec in specs if _window(spec)]
+
+
+def largest_that_divides(interval: int | None, most: int, block_tokens: list[int]) -> int:
+    """The most blocks per chunk, up to `most`, with which every chunk of a window divides `interval`; 0 for none.
+
+    vLLM keeps a window at each multiple of the interval and refuses to start if that lies inside a chunk.
+    """
+    if not interval:
+        return most
+    sizes = range(most, 0, -1)
+    return next((n for n in sizes if all(interval % (n * tokens) == 0 for tokens in block_tokens)), 0)
+
+
 def resumes_at_the_failure(groups: tuple[CacheGroup, ...]) -> bool:
     """Whether a request can go on from what did load.
 

@@ -11,7 +11,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build
 
 from blockyard.engine.identity import EngineIdentity, bounded_name
 from blockyard.engine.vllm import fingerprint, support
-from blockyard.engine.vllm.groups import CacheGroup, cache_groups
+from blockyard.engine.vllm.groups import CacheGroup, cache_groups, largest_that_divides, window_blocks
 from blockyard.engine.vllm.logs import show_with_vllms
 from blockyard.engine.vllm.settings import SETUP_KEY, EngineSettings, parse
 
@@ -39,7 +39,13 @@ def why_detached(config: "VllmConfig", cache: "KVCacheConfig") -> str | None:
     Raises ConfigError when the extra config cannot be a valid configuration.
     """
     show_with_vllms()
-    reason = support.why_not(config, cache, _settings(config).allow_untested)
+    settings = _settings(config)
+    reason = support.why_not(config, cache, settings.allow_untested)
+    if reason is None and not _blocks_per_chunk(config, cache, settings):
+        reason = (
+            f"layout: chunks of {settings.blocks_per_chunk} blocks do not divide "
+            f"prefix_cache_retention_interval {config.cache_config.prefix_cache_retention_interval}"
+        )
     if reason is not None:
         logger.warning("Blockyard: serving detached, without Blockyard: %s", reason)
     return reason
@@ -55,7 +61,7 @@ def prepare(config: "VllmConfig", cache: "KVCacheConfig") -> EngineSetup:
     extra["spec_name"] = "BlockyardOffloadingSpec"
     extra["spec_module_path"] = "blockyard.engine.vllm.spec"
     extra["offload_prompt_only"] = settings.offload_prompt_only
-    extra["blocks_per_chunk"] = settings.blocks_per_chunk or _blocks_per_chunk(cache, settings.chunk_tokens)
+    extra["blocks_per_chunk"] = _blocks_per_chunk(config, cache, settings)
     offloading = build_offloading_config(config, cache)
     world = fingerprint.of_engine(config, offloading, settings)
     identity = EngineIdentity(
@@ -76,10 +82,12 @@ def _settings(config: "VllmConfig") -> EngineSettings:
     return parse({name: value for name, value in extra.items() if name != SETUP_KEY})
 
 
-def _blocks_per_chunk(cache: "KVCacheConfig", chunk_tokens: int) -> int:
-    """By the group whose blocks have the most tokens: no group's chunks are longer than was asked for."""
-    longest: int = max(group.kv_cache_spec.block_size for group in cache.kv_cache_groups)
-    return max(1, chunk_tokens // longest)
+def _blocks_per_chunk(config: "VllmConfig", cache: "KVCacheConfig", settings: EngineSettings) -> int:
+    """Blocks per chunk; 0 when what was asked for will not do."""
+    blocks = [group.kv_cache_spec.block_size for group in cache.kv_cache_groups]
+    wanted = settings.blocks_per_chunk or max(1, settings.chunk_tokens // max(blocks))
+    fits = largest_that_divides(config.cache_config.prefix_cache_retention_interval, wanted, window_blocks(cache))
+    return fits if fits == wanted or not settings.blocks_per_chunk else 0
 
 
 def _say(setup: EngineSetup) -> None:
