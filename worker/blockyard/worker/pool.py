@@ -43,9 +43,13 @@ class SealedMemory:
         fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SEAL)
 
     def close(self) -> None:
-        """Unmap and close; the memory lives on while an engine maps it."""
+        """Unmap and close; the memory lives on while an engine maps it.
+
+        A system call that hangs on a broken disk still has a part of it: that stays mapped until the process ends.
+        """
         self.view.release()
-        self.map.close()
+        with contextlib.suppress(BufferError):
+            self.map.close()
         os.close(self.fd)
 
 
@@ -97,7 +101,7 @@ class HostPool:
         return tuple(xxhash.xxh3_64_intdigest(self.memory.view[start : start + area_bytes]) for start in starts)
 
     def close(self) -> None:
-        """Unmap both; the caller has stopped whoever reads or fills them."""
+        """Unmap both; the caller has stopped whoever reads or fills them, as far as that can be done."""
         self._words.release()
         self.table.close()
         self.memory.close()

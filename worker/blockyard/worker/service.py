@@ -25,6 +25,7 @@ from blockyard.worker.core.policies.registry import POLICIES
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.worker import WorkerCore
 from blockyard.worker.disk.side import DiskSide
+from blockyard.worker.disk_watch import DiskWatch
 from blockyard.worker.faces import Faces
 from blockyard.worker.health import Health
 from blockyard.worker.leader_link import Identity
@@ -51,6 +52,7 @@ class Service:
         self._counters = Counters(Part.WORKER, strict=False)
         self._core = WorkerCore(settings, self._counters, POLICIES[config.policy])
         self._health = Health()
+        self._disk_watch = DiskWatch(self._core.disk.directories.all, self._health)
         self._shell = Shell(self._core, pool, self._counters, config.delta_interval)
         self._server = AttachServer(listener, pool.descriptors, self._shell)
         self._cluster = ClusterSide(
@@ -84,6 +86,7 @@ class Service:
                 group.create_task(self._shell.watch(), name="crash watch"),
                 group.create_task(self._cluster.run(metrics), name="cluster"),
                 group.create_task(disk.run(), name="disk"),
+                group.create_task(self._disk_watch.run(), name="disk watch"),
             ]
             self._health.serving = True
             _log.info(
