@@ -104,6 +104,8 @@ class FaultyDirectory:
         self._lock = threading.Lock()
 
     def inject(self, fault: Fault) -> Fault:
+        if fault.kind is Kind.HUNG:
+            self._released.clear()
         self.faults.append(fault)
         return fault
 
@@ -113,7 +115,7 @@ class FaultyDirectory:
         self.release()
 
     def release(self) -> None:
-        """Let everything that hangs go on."""
+        """Let everything that hangs go on; nothing hangs again before another fault says so."""
         self._released.set()
 
     def begin(self, operation: str, name: str) -> Fault | None:

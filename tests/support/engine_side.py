@@ -112,8 +112,8 @@ class EngineSide(Closing):
     def wait_detached(self) -> None:
         wait_until(lambda: self.rank.state == self.scheduler.state == "detached", "detached")
 
-    def run(self, keys: Sequence[bytes]) -> Run:
-        return Run(0, 0, b"", b"".join(keys))
+    def run(self, keys: Sequence[bytes], prefix: bool = True) -> Run:
+        return Run(0, 0, b"", b"".join(keys), prefix)
 
     def chunk(self, index: int, first_page: int = 0) -> BlockRange:
         """The blocks of the engine's `index`-th chunk, without those before `first_page`."""
@@ -165,9 +165,9 @@ class EngineSide(Closing):
         self.submit_store(keys, blocks or [self.chunk(index) for index in range(len(keys))])
         return self.result()
 
-    def ask(self, keys: Sequence[bytes], wait: float = 0.0) -> Grant:
+    def ask(self, keys: Sequence[bytes], wait: float = 0.0, prefix: bool = True) -> Grant:
         """Acquire and wait for the answer; an engine would go on with its step instead."""
-        seq = self.scheduler.acquire("request", [self.run(keys)], wait)
+        seq = self.scheduler.acquire("request", [self.run(keys, prefix)], wait)
         assert seq is not None, self.scheduler.detached_detail
         found: list[Grant] = []
         wait_until(lambda: found.append(grant) or found if (grant := self._grant(seq)) else None, "a grant")
