@@ -53,8 +53,13 @@ def worker() -> Iterator[WorkerProcess]:
         yield process
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("frames", [FRAMES, pytest.param(MANY, marks=[pytest.mark.long, pytest.mark.timeout(5400)])])
+@pytest.mark.parametrize(
+    "frames",
+    [
+        pytest.param(FRAMES, marks=pytest.mark.timeout(600)),
+        pytest.param(MANY, marks=[pytest.mark.long, pytest.mark.timeout(5400)]),
+    ],
+)
 def test_hostile_frames_are_counted_and_harm_nobody(worker: WorkerProcess, frames: int) -> None:
     attacker = Attacker(worker, frames)
     with EngineSide(worker.socket, verify="always") as honest:
