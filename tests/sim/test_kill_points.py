@@ -87,7 +87,7 @@ def test_deaths_of_random_runs_land_at_every_kind_of_point() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_every_point_of_many_seeds() -> None:
     for seed in range(12):
         ranks = len(run_point(seed, None, 2 * REQUESTS).engines[0].ranks)
