@@ -119,9 +119,9 @@ class _CountedEngine(EngineSide):
 
     asked = 0
 
-    def ask(self, keys: Sequence[bytes]) -> Grant:
+    def ask(self, keys: Sequence[bytes], wait: float = 0.0, prefix: bool = True) -> Grant:
         self.asked += 1
-        return super().ask(keys)
+        return super().ask(keys, wait, prefix)
 
     def detachments(self) -> list[dict[str, int]]:
         """Of scheduler and rank, by reason."""
