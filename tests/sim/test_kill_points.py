@@ -43,6 +43,7 @@ def points(seed: int, ranks: int, requests: int = REQUESTS) -> list[Point]:
     ]
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("seed", "ranks"), SEEDS.items())
 def test_every_point_of_a_store_and_a_load(seed: int, ranks: int) -> None:
     reached: Counter[tuple[str, bool, str]] = Counter()
@@ -68,6 +69,7 @@ def test_a_broken_variant_is_noticed_at_one_of_the_points() -> None:
             run_point(11, point, REQUESTS, "freed-at-scheduler-death")
 
 
+@pytest.mark.timeout(600)
 def test_deaths_of_random_runs_land_at_every_kind_of_point() -> None:
     """By role, and the last message that the dying process took or sent. A worker answers in the step in which it is
     asked, so only the points above come between its question and its answer.
