@@ -24,9 +24,10 @@ class DiskWatch:
     async def run(self) -> None:
         """Until cancelled."""
         while self._directories:
+            # A directory that is known by then is not worth a word.
+            await asyncio.sleep(_LOOK_SECONDS)
             for directory in self._directories:
                 self._look(directory)
-            await asyncio.sleep(_LOOK_SECONDS)
 
     def _look(self, directory: Directory) -> None:
         reason, path = _reason(directory), directory.settings.name
