@@ -58,7 +58,7 @@ def _choice(label: str, series: str) -> dashboard.QueryVariable:
         .datasource(SOURCE)
         .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
         .include_all(True)
-        .all_value(".*")
+        .all_value(".+")
         .multi(True)
         .current(ALL)
     )

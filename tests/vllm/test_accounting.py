@@ -15,10 +15,13 @@ ENGINE = "blockyard_engine_"
 class Books:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()
         self.accounting = Accounting(self._count)
 
     def _count(self, name: str, label: str, amount: float) -> None:
         self.counts[name.removeprefix(ENGINE).removesuffix("_total")] += amount
+        if label:
+            self.reasons[label] += amount
 
 
 def test_a_request_without_a_load_is_computed_whole() -> None:
@@ -43,6 +46,15 @@ def test_a_load_slower_than_computing_saves_nothing() -> None:
     books.accounting.rate.step_ends(0.1)
     books.accounting.load_ended(asked=256, hit=256, loaded=256, seconds=9.0)
     assert "ttft_saved_seconds" not in books.counts
+
+
+def test_hits_that_did_not_load_count_as_recomputed_by_reason() -> None:
+    books = Books()
+    books.accounting.load_ended(asked=1000, hit=768, loaded=512, seconds=0.5, failure="corrupt")
+    books.accounting.computed_all(1000, hit_in_vain=1024, failure="detached")
+    assert books.counts["recomputed_tokens"] == 256 + 1000
+    assert books.counts["hit_tokens"] == books.counts["loaded_tokens"] + books.counts["recomputed_tokens"]
+    assert books.reasons == {"corrupt": 256, "detached": 1000}
 
 
 def test_what_failed_to_load_counts_as_computed() -> None:

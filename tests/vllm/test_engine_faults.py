@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from support.attached_engine import CHUNK, AttachedEngine, attached_engine, prompt, until
+from support.engine_series import shown_in_process
 from support.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
@@ -24,7 +26,7 @@ def worker() -> Iterator[WorkerProcess]:
 
 @pytest.fixture(scope="module")
 def engine(model: Path, worker: WorkerProcess) -> Iterator[AttachedEngine]:
-    with attached_engine(model, worker) as engine:
+    with attached_engine(model, worker, engine={"disable_log_stats": False}) as engine:
         engine.wait_attached()
         yield engine
 
@@ -90,6 +92,38 @@ def test_a_killed_worker_costs_the_reuse_and_a_new_one_is_found(engine: Attached
     assert again.num_cached_tokens == WHOLE
     assert again.token_ids == right.token_ids
     engine.check_idle_books()
+
+
+def test_vllms_own_metrics_show_a_load_that_its_worker_did_not_outlive(
+    engine: AttachedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from blockyard.engine.vllm.rank import BlockyardRank
+
+    tokens, submit = prompt(9, 1500), BlockyardRank.submit_load
+    right = engine.ask(tokens)
+    before = shown_in_process()
+    assert engine.ask_afresh(tokens).num_cached_tokens == WHOLE
+    hit = shown_in_process()
+    assert hit.since(before, "loaded_tokens_total") == WHOLE
+    assert hit.get("attached") == 1
+
+    def killed_first(*args: Any) -> bool:
+        engine.worker.kill()
+        return submit(*args)
+
+    monkeypatch.setattr(BlockyardRank, "submit_load", killed_first)
+    assert engine.ask_afresh(tokens).token_ids == right.token_ids
+    monkeypatch.undo()
+    lost = shown_in_process()
+    assert lost.since(hit, "recomputed_tokens_total", "detached") == WHOLE
+    assert lost.since(hit, "loads_total", "detached") == WHOLE // CHUNK
+    assert lost.since(hit, "loaded_tokens_total") == 0
+    assert lost.since(hit, "copied_bytes_total", "host_to_gpu") == 0
+    assert lost.labels("detached") == {"no-worker": 1}
+    assert lost.labels("pending_copies") == {}
+    assert lost.fallen(before) == []
+    engine.worker.start()
+    engine.wait_attached()
 
 
 def test_a_worker_killed_while_many_requests_run(engine: AttachedEngine) -> None:

@@ -22,7 +22,12 @@ listed labels exist from the start, as 0.
 TITLES = {
     Part.WORKER: ("Worker", "Shown by the worker's `/metrics`."),
     Part.LEADER: ("Leader", "Shown by each leader's `/metrics`, standbys included."),
-    Part.ENGINE: ("Engines", "Counted in vLLM's processes and shown by the worker they are attached to."),
+    Part.ENGINE: (
+        "Engines",
+        "Counted in vLLM's processes, loads and stores once they have ended. Shown twice, so sum over one of the two: "
+        "by the worker they are attached to, and by vLLM's own `/metrics`, there with vLLM's labels `model_name` and "
+        "`engine` (a number) instead, as of the engine's last step.",
+    ),
 }
 
 
@@ -46,7 +51,8 @@ def _row(metric: Metric) -> str:
     labels = "<br>".join(
         f"`{label.name}`: {', '.join(label.values) if label.values else 'free text'}" for label in metric.labels
     )
-    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning} |"
+    where = "" if metric.at_worker else " By vLLM alone."
+    return f"| `{metric.name}` | {metric.kind} | {labels} | {metric.meaning}{where} |"
 
 
 def _equalities() -> str:

@@ -63,7 +63,7 @@ class Metrics(Collector):
 
     def describe(self) -> Iterable[Family]:
         """Names only, by which the registry refuses a second collector of the same part."""
-        return [_family(metric) for metric in of_part(self.part)]
+        return [_family(metric) for metric in of_part(self.part) if metric.at_worker]
 
     def collect(self) -> Iterable[Family]:
         for refresh in self._refreshers:
@@ -87,6 +87,8 @@ def render(registry: CollectorRegistry) -> tuple[bytes, str]:
 
 def _families(part: Part, sources: Sequence[Source]) -> Iterator[Family]:
     for metric in of_part(part):
+        if not metric.at_worker:
+            continue
         family = _family(metric)
         for identity, rows in sources:
             for key in _series(metric, rows):

@@ -13,7 +13,7 @@ class Kind(StrEnum):
 
 
 class Part(StrEnum):
-    """Whose numbers they are. An engine's are shown by the worker that it is attached to."""
+    """Whose numbers they are. An engine's are shown by vLLM itself and by the worker that it is attached to."""
 
     WORKER = "worker"
     LEADER = "leader"
@@ -38,7 +38,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One row of the table."""
+    """One row of the table. `at_worker`: whether an engine's metric is told to its worker, or shown by vLLM alone."""
 
     name: str
     kind: Kind
@@ -46,6 +46,7 @@ class Metric:
     meaning: str
     labels: tuple[Label, ...] = ()
     buckets: tuple[float, ...] = ()
+    at_worker: bool = True
     label_names: tuple[str, ...] = field(init=False)
     label_set: frozenset[str] = field(init=False)
 

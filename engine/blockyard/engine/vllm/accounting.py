@@ -47,23 +47,25 @@ class Accounting:
         self._count = count
         self.rate = PrefillRate()
 
-    def computed_all(self, asked: int, hit_in_vain: int = 0) -> None:
+    def computed_all(self, asked: int, hit_in_vain: int = 0, failure: str = "") -> None:
         """A request of `asked` tokens beyond the GPU cache begins to be computed, without a load.
 
-        `hit_in_vain` of them were ready at the worker, but a load of them has failed.
+        `hit_in_vain` of them were ready at the worker, but a load of them has failed, `failure` says why.
         """
-        self._settle(asked, hit_in_vain, 0)
+        self._settle(asked, hit_in_vain, 0, failure)
 
-    def load_ended(self, asked: int, hit: int, loaded: int, seconds: float) -> None:
-        """Of `asked` tokens `hit` were ready at the worker and `loaded` arrived, in `seconds`."""
-        self._settle(asked, hit, loaded)
+    def load_ended(self, asked: int, hit: int, loaded: int, seconds: float, failure: str = "") -> None:
+        """Of `asked` tokens `hit` were ready at the worker and `loaded` arrived, in `seconds`; others by `failure`."""
+        self._settle(asked, hit, loaded, failure)
         saved = loaded * self.rate.seconds_per_token - seconds
         if saved > 0:
             self._count("blockyard_engine_ttft_saved_seconds_total", "", saved)
 
-    def _settle(self, asked: int, hit: int, loaded: int) -> None:
-        loaded = min(loaded, asked)
+    def _settle(self, asked: int, hit: int, loaded: int, failure: str) -> None:
+        loaded, hit = min(loaded, asked), min(hit, asked)
         self._count("blockyard_engine_requested_tokens_total", "", asked)
-        self._count("blockyard_engine_hit_tokens_total", "", min(hit, asked))
+        self._count("blockyard_engine_hit_tokens_total", "", hit)
         self._count("blockyard_engine_loaded_tokens_total", "", loaded)
         self._count("blockyard_engine_computed_tokens_total", "", asked - loaded)
+        if hit > loaded:
+            self._count("blockyard_engine_recomputed_tokens_total", failure, hit - loaded)

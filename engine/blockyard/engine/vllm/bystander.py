@@ -4,11 +4,19 @@ Owns nothing. vLLM's own offloading is left out as well: it asserts layouts and 
 """
 
 import logging
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorBase_V1, KVConnectorMetadata, SupportsHMA
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorBase_V1,
+    KVConnectorMetadata,
+    KVConnectorRole,
+    SupportsHMA,
+)
 
 from blockyard.engine.vllm.logs import show_with_vllms
+from blockyard.engine.vllm.metrics.shown import Shown
+from blockyard.engine.vllm.metrics.tally import Tally
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
@@ -18,12 +26,30 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Bystander(KVConnectorBase_V1, SupportsHMA):
-    """Has nothing to load and stores nothing."""
+class Bystander(Shown, KVConnectorBase_V1, SupportsHMA):
+    """Has nothing to load and stores nothing; `why` is the reason's word for metrics."""
+
+    why = ""
+
+    @classmethod
+    def because(cls, reason: str, *args: Any) -> "Bystander":
+        """One that stays out for this reason, which begins with its word and a colon."""
+        made = cls(*args)
+        made.why = reason.partition(":")[0]
+        return made
 
     @property
     def requires_kv_delivery(self) -> bool:
         return False
+
+    @cached_property
+    def _standing(self) -> Tally:
+        tally = Tally()
+        tally.stands(self.why)
+        return tally
+
+    def _tally(self) -> Tally | None:
+        return self._standing if self.role == KVConnectorRole.SCHEDULER else None
 
     # Scheduler process.
 
@@ -64,5 +90,6 @@ def stand_by(reason: str) -> type[Bystander]:
             show_with_vllms()
             logger.warning("Blockyard: serving detached, without Blockyard: %s", reason)
             super().__init__(*args, **kwargs)
+            self.why = reason.partition(":")[0]
 
     return BlockyardConnector

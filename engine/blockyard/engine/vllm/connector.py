@@ -14,6 +14,8 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import Of
 
 from blockyard.engine.vllm.bystander import Bystander
 from blockyard.engine.vllm.manager import BlockyardManager
+from blockyard.engine.vllm.metrics.shown import Shown
+from blockyard.engine.vllm.metrics.tally import Tally
 from blockyard.engine.vllm.rank import BlockyardRank
 from blockyard.engine.vllm.setup import prepare, why_detached
 from blockyard.engine.vllm.specs import BlockyardConnectorMetadata, BlockyardWorkerMetadata, FailedLoad
@@ -28,18 +30,26 @@ if TYPE_CHECKING:
     from vllm.v1.request import Request
 
 
-class BlockyardConnector(OffloadingConnector):
+class BlockyardConnector(Shown, OffloadingConnector):
     """vLLM's OffloadingConnector on a Blockyard worker."""
 
     def __new__(cls, vllm_config: "VllmConfig", role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> Any:
         """A bystander, which is none of us and so is not initialised here, where we must stay out."""
-        if why_detached(vllm_config, kv_cache_config) is not None:
-            return Bystander(vllm_config, role, kv_cache_config)
+        reason = why_detached(vllm_config, kv_cache_config)
+        if reason is not None:
+            return Bystander.because(reason, vllm_config, role, kv_cache_config)
         return super().__new__(cls)
 
     def __init__(self, vllm_config: "VllmConfig", role: KVConnectorRole, kv_cache_config: "KVCacheConfig") -> None:
         prepare(vllm_config, kv_cache_config)
         super().__init__(vllm_config, role, kv_cache_config)
+
+    def _tally(self) -> Tally | None:
+        if self.connector_scheduler is None:
+            return self._rank.tally if self._rank is not None else None
+        jobs = self.scheduler._jobs.values()
+        stores = sum(job.is_store for job in jobs)
+        return self._manager.standing(len(jobs) - stores, stores)
 
     # Scheduler process.
 
@@ -173,6 +183,7 @@ class BlockyardConnector(OffloadingConnector):
         """This rank's report of the step, with the keys of failed loads."""
         meta = super().build_connector_worker_meta()
         failed = self._rank.take_failed_loads() if self._rank is not None else {}
-        if meta is None or not failed:
-            return meta
+        if meta is None:
+            return None
+        # Ours even if nothing failed: vLLM joins all ranks' reports in the first one's way, and its own drops failures.
         return BlockyardWorkerMetadata(meta.completed_jobs, meta.transfer_stats, failed)

@@ -95,6 +95,8 @@ class RequestState:
     load: Load | None = None
     hit_in_vain: int = 0
     """Tokens that were to be loaded before the request began anew."""
+    failure: str = ""
+    """Why its first load failed; empty if none did."""
     loading: list[Grant] = field(default_factory=list)
     """Grants whose load is under way."""
     forbidden: set[OffloadKey] = field(default_factory=set)

@@ -27,6 +27,7 @@ from blockyard.engine.vllm.adapters import Adapter, AdapterBook
 from blockyard.engine.vllm.chains import Chain, GroupState
 from blockyard.engine.vllm.groups import CacheGroup, resumes_at_the_failure
 from blockyard.engine.vllm.lookups import Load, RequestState, keys_of, stretches_of
+from blockyard.engine.vllm.metrics.tally import Tally
 from blockyard.engine.vllm.questions import Questions
 from blockyard.engine.vllm.settings import EngineSettings
 from blockyard.engine.vllm.specs import ChunkSpec, FailedLoad
@@ -45,12 +46,14 @@ class BlockyardManager(OffloadingManager):
         settings: EngineSettings,
         client: SchedulerClient,
         adapters: AdapterBook,
+        tally: Tally,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._world = world
         self._groups = groups
         self.resumes = resumes_at_the_failure(groups)
         """Whether a request goes on from what did load; else it begins anew, and offers all that it computes."""
+        self.tally = tally
         self._client = client
         self._adapters = adapters
         self._questions = Questions(client, settings, clock)
@@ -108,8 +111,8 @@ class BlockyardManager(OffloadingManager):
         if hit_tokens:
             state.load = Load(asked, hit_tokens, gpu_hit, self._clock())
         else:
-            self.accounting.computed_all(asked, state.hit_in_vain)
-            state.hit_in_vain = 0
+            self.accounting.computed_all(asked, state.hit_in_vain, state.failure)
+            state.hit_in_vain, state.failure = 0, ""
 
     def load_failed(self, request: str, load: FailedLoad) -> None:
         """These keys did not arrive: do not offer them to this request again, or it would load for ever."""
@@ -120,6 +123,7 @@ class BlockyardManager(OffloadingManager):
         if state is None:
             return
         state.forbidden.update(load.keys)
+        state.failure = state.failure or load.reason
         if state.load is None:
             return
         if self.resumes:
@@ -128,6 +132,11 @@ class BlockyardManager(OffloadingManager):
             state.load.arrived_before(first * chain.group.chunk_tokens)
         else:
             state.load.arrived_not()
+
+    def standing(self, loads: int, stores: int) -> Tally:
+        """What was counted, with how things stand now; the connector knows how many transfers are under way."""
+        self.tally.stands(self._client.detached_reason, loads, stores)
+        return self.tally
 
     # vLLM's interface.
 
@@ -171,8 +180,8 @@ class BlockyardManager(OffloadingManager):
             state.hit_in_vain = max(state.hit_in_vain, load.hit)
         elif load is not None:
             hit = max(load.hit, state.hit_in_vain)
-            self.accounting.load_ended(load.asked, hit, load.arrived, self._clock() - load.began)
-            state.hit_in_vain = 0
+            self.accounting.load_ended(load.asked, hit, load.arrived, self._clock() - load.began, state.failure)
+            state.hit_in_vain, state.failure = 0, ""
         for grant in state.loading:
             self._client.release(grant)
         state.loading.clear()

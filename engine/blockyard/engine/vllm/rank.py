@@ -27,6 +27,7 @@ from blockyard.engine.copies.cuda import CudaCopier
 from blockyard.engine.jobs import BlockRange, CopyJob, CopyKind, CopyResult
 from blockyard.engine.rank_client import RankClient
 from blockyard.engine.vllm.groups import CacheGroup, resumes_at_the_failure
+from blockyard.engine.vllm.metrics.tally import Tally
 from blockyard.engine.vllm.setup import EngineSetup
 from blockyard.engine.vllm.specs import ChunkSpec, FailedLoad
 
@@ -50,6 +51,7 @@ class BlockyardRank(OffloadingWorker):
         self._groups = setup.groups
         self._resumes = resumes_at_the_failure(setup.groups)
         self._jobs: dict[int, tuple[int, ChunkSpec, list[BlockRange]]] = {}
+        self.tally = Tally()
         self._loads = 0
         self._done: list[TransferResult] = []
         self._failed_blocks: set[int] = set()
@@ -163,6 +165,7 @@ class BlockyardRank(OffloadingWorker):
 
     def _take(self, result: CopyResult) -> None:
         job_id, spec, blocks = self._jobs.pop(result.job)
+        self.tally.copied(result)
         if result.kind == "load":
             self._loads -= 1
             lost = [i for i, state in enumerate(result.states) if state is not CopyState.OK]

@@ -10,6 +10,7 @@ from blockyard.common.messages.attach import GroupShape
 from blockyard.engine.scheduler_client import SchedulerClient
 from blockyard.engine.vllm.adapters import AdapterBook
 from blockyard.engine.vllm.manager import BlockyardManager
+from blockyard.engine.vllm.metrics.tally import Tally, ToldTwice
 from blockyard.engine.vllm.rank import BlockyardRank
 from blockyard.engine.vllm.settings import SETUP_KEY
 from blockyard.engine.vllm.setup import EngineSetup
@@ -25,6 +26,7 @@ class BlockyardOffloadingSpec(OffloadingSpec):
         self._setup = setup
         self._manager: BlockyardManager | None = None
         self._rank: BlockyardRank | None = None
+        self._tally = Tally()
 
     def get_manager(self) -> OffloadingManager:
         """The scheduler process's half; starts attaching in the background."""
@@ -36,6 +38,7 @@ class BlockyardOffloadingSpec(OffloadingSpec):
                 setup.settings,
                 self._scheduler_client(),
                 AdapterBook(setup.instance),
+                self._tally,
             )
         return self._manager
 
@@ -50,5 +53,7 @@ class BlockyardOffloadingSpec(OffloadingSpec):
         client = SchedulerClient(
             self._setup.settings.socket, self._setup.identity, shapes, self.config.parallel.world_size
         )
+        # Before it starts: all that the scheduler counts goes through this.
+        client._report = ToldTwice(self._tally)
         client.start()
         return client
