@@ -91,7 +91,7 @@ def test_it_holds_and_leaves_nothing(demo: Demo) -> None:
     assert code == 0, demo.output()
     report = demo.report()
     assert report["held"] and report["problems"] == []
-    hits = ("prefix_hit", "host_hit", "host_hit_other_engine", "host_hit_after_kill")
+    hits = ("prefix_hit", "host_hit", "host_hit_other_engine", "host_hit_after_kill", "disk_hit")
     assert set(report["rows"]) == {"recompute", *hits}
     assert report["rows"]["recompute"]["cached_tokens"] == 0
     for name in hits:

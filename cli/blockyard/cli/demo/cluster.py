@@ -72,6 +72,10 @@ class DemoCluster:
         self._memory.remove_left()
         return pids
 
+    async def restart_worker(self) -> None:
+        """`kill -9` of the worker, then another one in its place."""
+        await self.plane.restart_worker(self.supervisor)
+
     def ended(self) -> list[ManagedProcess]:
         """Processes that ended with an error though nobody asked them to."""
         return self.supervisor.ended()

@@ -18,21 +18,26 @@ from blockyard.cli.demo.processes import ManagedProcess, ProcessFailed, Supervis
 CLUSTER = "demo"
 NODE = "node-1"
 HOST_POOL = "512MiB"
+DISK = "512MiB"
+DISK_SEGMENT = "64MiB"
 PORTS = 4
 READY_DEADLINE_S = 60.0
 PROBE_DEADLINE_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ControlPlane:
     """Addresses and places; nothing runs until `start`."""
 
     socket: Path
+    disk: Path
     etcd_data: Path
     etcd_port: int
     etcd_peer_port: int
     leader_port: int
     worker_port: int
+    worker: ManagedProcess | None = None
+    """The worker that runs, once started."""
 
     @property
     def leader_url(self) -> str:
@@ -47,9 +52,20 @@ class ControlPlane:
         etcd = supervisor.start("etcd", self._etcd_command())
         await _wait_ready(etcd, f"http://{LOOPBACK}:{self.etcd_port}/health")
         leader = supervisor.start("leader", _blockyard("leader", self._leader_settings()))
-        worker = supervisor.start("worker", _blockyard("worker", self._worker_settings()))
+        self.disk.mkdir(exist_ok=True)
+        await self.start_worker(supervisor)
         await _wait_ready(leader, f"{self.leader_url}/readyz")
-        await _wait_ready(worker, f"{self.worker_url}/readyz")
+
+    async def start_worker(self, supervisor: Supervisor) -> None:
+        """Start it, also again after a kill, and wait until it serves."""
+        self.worker = supervisor.start("worker", _blockyard("worker", self._worker_settings()))
+        await _wait_ready(self.worker, f"{self.worker_url}/readyz")
+
+    async def restart_worker(self, supervisor: Supervisor) -> None:
+        """`kill -9`, then another one in its place, with an empty pool and the same disk."""
+        assert self.worker is not None, "started before"
+        self.worker.kill()
+        await self.start_worker(supervisor)
 
     def _etcd_command(self) -> list[str]:
         clients = f"http://{LOOPBACK}:{self.etcd_port}"
@@ -79,6 +95,9 @@ class ControlPlane:
             "etcd": f"{LOOPBACK}:{self.etcd_port}",
             "socket": str(self.socket),
             "host-pool": HOST_POOL,
+            "disk": f"{self.disk}:{DISK}",
+            "disk-segment": DISK_SEGMENT,
+            "disk-floor": "0B",
             "metrics-listen": f"{LOOPBACK}:{self.worker_port}",
         }
 
@@ -86,7 +105,7 @@ class ControlPlane:
 def plan(directory: Path, ports: Sequence[int]) -> ControlPlane:
     """A control plane in a directory of its own, on as many free ports as `PORTS`."""
     etcd, peer, leader, worker = ports
-    return ControlPlane(directory / "worker.sock", directory / "etcd", etcd, peer, leader, worker)
+    return ControlPlane(directory / "worker.sock", directory / "disk", directory / "etcd", etcd, peer, leader, worker)
 
 
 def etcd_program() -> str:

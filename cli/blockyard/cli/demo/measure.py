@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import statistics
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from blockyard.cli.demo.chat_client import Completion, Options
@@ -21,10 +22,13 @@ SHARED_TOKENS = PROMPT_CHUNKS * CHUNK_TOKENS
 ANSWER_TOKENS = 16
 RECOMPUTES = 3
 HITS = 5
+DISK_HITS = 3
 MOST_LATE = 2
 # A vLLM rank spins for a second after its last step, and would take a core from the engine measured next.
 SPIN_S = 1.2
 SEED = 20
+
+Restart = Callable[[], Awaitable[None]]
 FIRST_LETTER, LETTERS = ord("a"), 26
 
 
@@ -89,6 +93,27 @@ async def host_hit(engine: DemoEngine, worker: WorkerClient, name: str, what: st
         given_up = await worker.given_up(engine.name)
         answer = await _ask(engine)
         if late < MOST_LATE and await worker.given_up(engine.name) > given_up:
+            late += 1
+        else:
+            answers.append(answer)
+    return Row(name, engine.name, what, answers, late)
+
+
+async def disk_hit(
+    engine: DemoEngine, worker: WorkerClient, engines: int, restart: Restart, name: str, what: str
+) -> Row:
+    """The worker was killed each time: its pool is empty, and its disk has all but the tail."""
+    answers: list[Completion] = []
+    late = 0
+    while len(answers) < DISK_HITS:
+        copies = await worker.all_written()
+        await restart()
+        await worker.copies_found(copies)
+        await worker.engines_attached(engines)
+        await engine.client.reset_prefix_cache()
+        await asyncio.sleep(SPIN_S)
+        answer = await _ask(engine)
+        if late < MOST_LATE and await worker.read_too_late():
             late += 1
         else:
             answers.append(answer)

@@ -56,6 +56,11 @@ async def play(cluster: DemoCluster, stages: Stages, findings: Findings) -> None
             findings.rows.append(
                 await measure.host_hit(first, worker, "host_hit_after_kill", "host pool, after kill -9")
             )
+        with stages.stage("the worker is killed and started again, three times"):
+            restart, engines = cluster.restart_worker, len(cluster.engines)
+            findings.rows.append(
+                await measure.disk_hit(first, worker, engines, restart, "disk_hit", "disk, worker killed")
+            )
 
 
 async def _ask_leader(leader: LeaderClient, moment: str, keys: list[Key], alive: set[str]) -> LeaderView:
