@@ -62,7 +62,7 @@ def test_a_chunk_is_written_once_its_checksum_stands() -> None:
 
 
 def test_a_slot_is_not_reused_while_it_is_written() -> None:
-    node = DiskNode()
+    node = DiskNode(disk={"writing_share": 1.0})
     engine = node.engine()
     engine.store(keys(1, 2, 3, 4))
     node.check()
@@ -72,6 +72,17 @@ def test_a_slot_is_not_reused_while_it_is_written() -> None:
     node.settle()
     engine.fill(keys(6))
     assert node.states() == {SlotState.READY: 3, SlotState.FILLING: 1}
+
+
+def test_writes_hold_a_share_of_the_pool_at_most() -> None:
+    node = DiskNode(slots=8)
+    engine = node.engine()
+    engine.store(keys(*range(1, 9)))
+    node.check()
+    node.wait(0.1)
+    assert len(node.pending) == 2
+    engine.fill(keys(*range(11, 17)))
+    assert node.count("fills_refused_total", reason="no-room") == 0
 
 
 def test_the_leader_is_told_of_each_tier() -> None:
@@ -206,6 +217,16 @@ def test_a_failed_read_leaves_the_copy() -> None:
     assert states(node.end(node.under_way(wire.ReadExtent)[0].op)) == [HIT]
 
 
+def test_a_copy_that_cannot_be_read_twice_is_given_up() -> None:
+    node, engine = pushed_out()
+    for seq in (1, 2):
+        asks(engine, keys(1), seq=seq)
+        (read,) = node.under_way(wire.ReadExtent)
+        out = node.fail(read.op, "io")
+    assert states(out) == [GONE]
+    assert node.dropped == [read.extent]
+
+
 def test_a_failed_write_is_tried_again() -> None:
     node = DiskNode()
     engine = node.engine()
@@ -221,7 +242,7 @@ def test_a_failed_write_is_tried_again() -> None:
 def test_a_device_that_fails_again_and_again_is_left_alone_and_comes_back() -> None:
     node, engine = pushed_out()
     for seq in (1, 2, 3):
-        asks(engine, keys(1), seq=seq)
+        asks(engine, keys(seq), seq=seq)
         node.fail(node.under_way(wire.ReadExtent)[0].op, "io")
     assert states(asks(engine, keys(1), seq=4)) == [OFF]
     assert not node.pending

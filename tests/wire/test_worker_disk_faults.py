@@ -152,3 +152,25 @@ def test_a_device_that_hangs_from_the_start_is_told_and_used_once_it_answers(tmp
         faults.heal(tmp_path)
         wait_until(lambda: worker.metric("disk_copies") == 10, "it is written to")
         wait_until(lambda: f"device of {tmp_path}" not in worker.ready()[1], "nothing is degraded")
+
+
+def test_a_device_that_hangs_leaves_room_in_a_small_pool(tmp_path: Path) -> None:
+    faults = DiskFaults()
+    settings = {"host_pool": "1MiB", "min_slot": "64KiB"}
+    with disk_worker(tmp_path, program=faults.program, **settings) as worker, EngineSide(worker.socket) as engine:
+        engine.wait_attached()
+        write_out(engine, worker, range(5))
+        faults.inject(tmp_path, Kind.HUNG)
+        store_each(engine, range(100, 140))
+
+
+def test_a_chunk_whose_place_cannot_be_read_any_more_is_written_anew(sick: Sick) -> None:
+    oldest = min(sick.folder.glob("*.segment")).name
+    sick.faults.inject(sick.folder, Kind.EIO, on=READS, name=oldest)
+    for _ in range(3):
+        assert answer(sick.engine, ON_DISK[0]) is not KeyState.HIT
+        sick.worker.wait_metric("disk_devices_left_alone", 0)
+    store_each(sick.engine, ON_DISK[:1])
+    wait_until(lambda: sick.worker.metric("disk_spill_backlog") == 0, "it is being written")
+    store_each(sick.engine, range(200, 270))
+    assert comes_back(sick.engine, ON_DISK[0])

@@ -69,7 +69,7 @@ class WorkerConfig(NodeConfig):
     )
     disk_segment: int = setting(
         Size(MIB, 16 * GIB, multiple_of=4 * KIB),
-        default=256 * MIB,
+        default=128 * MIB,
         group=DISK,
         help="Size of a file in which chunks lie, and which is given back whole.",
     )

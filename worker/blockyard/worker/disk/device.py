@@ -66,6 +66,7 @@ class Device:
         self._feed = feed
         self._trouble = trouble
         self._opening = False
+        self._syncing = False
         self._reopen_at = 0.0
         self._to_scan: list[int] = []
         self.store: SegmentStore | None = None
@@ -97,9 +98,15 @@ class Device:
             self._begin(one.op, IoClass.UPKEEP, 0, store.probe, lambda op, _: wire.DiskProbed(op))
 
     def sync(self) -> None:
-        """What was acknowledged is to survive a loss of power. A device that cannot will fail at other things too."""
-        if self.store is not None:
-            self._runner.submit(IoClass.UPKEEP, 0, self.store.sync, _ignore)
+        """What was acknowledged is to survive a loss of power. A device that cannot will fail at other things too.
+
+        One at a time: those of a device that hangs would take every thread that writes.
+        """
+        if self.store is not None and not self._syncing:
+            self._syncing = self._runner.submit(IoClass.UPKEEP, 0, self.store.sync, self._synced)
+
+    def _synced(self, result: object) -> None:
+        self._syncing = False
 
     def _write(self, store: SegmentStore, one: wire.WriteExtent) -> None:
         checksums = self._memory.shown_checksums(one.slot, one.generation)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class DiskCopy:
-    """One chunk in one segment. `hits` counts the times it was read back.
+    """One chunk in one segment. `hits` counts the times it was read back, `failures` those that the device failed it.
 
     `parent` is the chunk before it in the request that stored it, as far as this life of the worker knows.
     """
@@ -29,6 +29,7 @@ class DiskCopy:
     size_class: "SizeClass"
     segment: "Segment"
     hits: int = 0
+    failures: int = 0
 
     @property
     def key(self) -> Key:

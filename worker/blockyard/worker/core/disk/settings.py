@@ -33,7 +33,9 @@ class DiskSettings(msgspec.Struct, frozen=True):
     write_rate: float = 1e9
     """Bytes a second over all directories, on average."""
     max_writing: int = 64 << 20
-    """Bytes of host slots that are held for a write at a time."""
+    """Bytes of host slots that are held for a write at a time, as far as `writing_share` allows."""
+    writing_share: float = 0.25
+    """Of the pool, at most, what is held for writes: a device that hangs keeps it from everybody."""
     max_reads: int = 64
     """Reads under way in one directory."""
     max_writes: int = 16

@@ -24,6 +24,7 @@ class Spilling:
     def __init__(
         self,
         settings: DiskSettings,
+        pool_bytes: int,
         counters: Counters,
         directories: Directories,
         operations: Operations,
@@ -31,6 +32,7 @@ class Spilling:
         emit: Callable[[Instruction], None],
     ) -> None:
         self._settings = settings
+        self._budget = min(settings.max_writing, int(settings.writing_share * pool_bytes))
         self._counters = counters
         self._directories = directories
         self._operations = operations
@@ -45,7 +47,7 @@ class Spilling:
         self._earn(now)
         while self._credit > 0:
             chunk = self._queue.coldest()
-            if chunk is None or self._held(chunk) > self._settings.max_writing:
+            if chunk is None or self._held(chunk) > self._budget:
                 return
             directory = self._choose(now)
             if directory is None:

@@ -47,7 +47,9 @@ class DiskTier:
         self._read_ended = read_ended
         self.directories = Directories(settings.directories)
         self.operations = Operations()
-        self.spilling = Spilling(settings, counters, self.directories, self.operations, holdings.spills, emit)
+        self.spilling = Spilling(
+            settings, pool_bytes, counters, self.directories, self.operations, holdings.spills, emit
+        )
         self.promoting = Promoting(settings, pool_bytes, holdings, self.operations, emit)
         self.reclaiming = Reclaiming(settings, counters, self.directories, self.operations, emit, self._give_up)
 
@@ -232,10 +234,19 @@ class DiskTier:
             self._counters.add("blockyard_worker_quarantined_total")
             self._drop(copy)
             self._holdings.ghosts.add(copy.key, KeyState.CORRUPT)
+        elif outcome == "io":
+            self._unreadable(copy)
         if chunk.state is ChunkState.DOOMED:
             self._holdings.use_ended(chunk)
         else:
             self.abandon(chunk)
+
+    def _unreadable(self, copy: DiskCopy) -> None:
+        """The second time it is given up: a place that is broken for good would keep its chunk from a better one."""
+        copy.failures += 1
+        if copy.failures > 1:
+            self._drop(copy)
+            self._holdings.ghosts.add(copy.key, KeyState.EVICTED_DISK)
 
     def _moved(self, operation: Operation, extent: Extent) -> None:
         copy = operation.copy
