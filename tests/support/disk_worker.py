@@ -30,8 +30,9 @@ _AT_ONCE = 16
 def disk_worker(*folders: Path, size: str = "64MiB", program: str = "", **settings: str) -> WorkerProcess:
     """Each folder may take `size`."""
     disk = ",".join(f"{folder}:{size}" for folder in folders)
-    sizes = SMALL_POOL | {"disk_segment": "2MiB", "disk_floor": "0B"}
-    return WorkerProcess(program=program, disk=disk, **(sizes | settings))
+    # On a machine that is busy with other things an operation takes long, and its device does not hang.
+    usual = SMALL_POOL | {"disk_segment": "2MiB", "disk_floor": "0B", "disk_patience": "60s"}
+    return WorkerProcess(program=program, disk=disk, **(usual | settings))
 
 
 def du(folder: Path) -> int:

@@ -149,7 +149,8 @@ def stream_through(folder: Path, total: int) -> None:
             most = max(most, du(folder))
             wait_until(lambda: worker.metric("disk_spill_backlog") == 0, "what came is being written")
             if turn % 3 == 2:
-                assert readable(engine, hot) == set(hot)
+                found = readable(engine, hot)
+                assert found == set(hot), [answer(engine, number) for number in hot] + [worker.log]
         assert most <= cap
         assert worker.metric("disk_written_bytes_total") > 0.9 * total
         assert worker.metric("disk_reads_completed_total") > total // chunk // 16 // 3
