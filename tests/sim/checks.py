@@ -45,7 +45,7 @@ class WorkerChecks:
         """no-reuse-while-pinned and commit-before-visible, in the memory itself."""
         memory = self._worker.memory
         reused = record.state in (SlotState.FREE, SlotState.FILLING)
-        if reused and slot in memory.copying and memory.distrusted.get(slot, 0.0) < self._worker.process.clock.now:
+        if reused and slot in memory.copying and slot not in memory.distrusted:
             old = memory.record(slot)
             what = f"slot {slot} becomes {record.state.name} while {memory.copying[slot]} copies touch it"
             raise Violation("no-reuse-while-pinned", f"{self._worker.node}: {what}", old.key)

@@ -320,7 +320,7 @@ class Injector:
         if session is None or self._loading_rank(worker, session) is not rank:
             return
         slots = {chunk.slot for copy in session.copies.values() for chunk in copy.chunks if chunk is not None}
-        worker.memory.distrusted |= dict.fromkeys(slots, self._clock.now + seconds + 3.0)
+        worker.memory.distrusted |= slots & worker.memory.copying.keys()
         rank.process.pause(seconds)
         worker.watched.pop(number)
         worker.feed(events.ProcessGone(number))

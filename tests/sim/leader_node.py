@@ -190,7 +190,8 @@ class LeaderNode:
                 self.feed(events.WorkerUnregistered(key.rsplit("/", 1)[1], revision))
 
     def _registration(self, kv: KeyValue) -> events.WorkerRegistered:
-        return events.WorkerRegistered(kv.key.rsplit("/", 1)[1], kv.create_revision)
+        info = events.WorkerInfo(json.loads(kv.value)["boot_id"])
+        return events.WorkerRegistered(kv.key.rsplit("/", 1)[1], kv.create_revision, info)
 
     # Links.
 

@@ -32,10 +32,8 @@ class Memory:
         """Copies that really touch each slot now."""
         self.rotten: set[int] = set()
         """First pages of areas whose bytes were spoilt on purpose."""
-        self.distrusted: dict[int, float] = {}
-        """Slots of a rank whose death was reported although it lives, and until when it may load from them: only
-        generations protect these loads.
-        """
+        self.distrusted: set[int] = set()
+        """Slots that a rank loads from whose death was reported although it lives: generations alone protect it."""
 
     def write(self, slot: int, record: SlotRecord) -> None:
         slot_table.write_record(self.words, slot, record)
@@ -65,3 +63,4 @@ class Memory:
         self.copying[slot] -= 1
         if not self.copying[slot]:
             del self.copying[slot]
+            self.distrusted.discard(slot)

@@ -21,6 +21,8 @@ FOUND = {
     117: "a worker looked for ever for the leader of an etcd that was wiped",
     563: "a leader's watch missed a registration in an etcd restored from a backup",
     5449: "a worker that doubted its leader no longer noticed that etcd went back",
+    269858378229: "a rank that is taken for dead may be frozen for longer than that",
+    269858378995: "two workers had the same incarnation, each of another history of etcd",
     1042903289438: "a worker counted one wipe of etcd twice",
     167: "a worker asked for ever a leader that stood by",
 }

@@ -91,8 +91,8 @@ class World:
     def lead(self, number: int = 3, uid: bytes = UID) -> list[Instruction]:
         return self.put(events.BecameLeader(Epoch(uid, number)))
 
-    def register(self, node: str = "n1", incarnation: int = 5) -> list[Instruction]:
-        return self.put(events.WorkerRegistered(node, incarnation))
+    def register(self, node: str = "n1", incarnation: int = 5, boot_id: bytes = b"") -> list[Instruction]:
+        return self.put(events.WorkerRegistered(node, incarnation, events.WorkerInfo(boot_id.hex())))
 
     def unregister(self, node: str = "n1", incarnation: int = 5) -> list[Instruction]:
         return self.put(events.WorkerUnregistered(node, incarnation))

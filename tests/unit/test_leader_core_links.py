@@ -38,6 +38,26 @@ def test_a_hello_that_does_not_fit_is_refused_with_both_sides_named(
     assert closed(done) == {link: code}
 
 
+def test_a_process_whose_number_went_to_another_one_is_refused() -> None:
+    world = World()
+    world.register(boot_id=b"y" * 16)
+    _, done = world.open(hello(boot_id=b"x" * 16))
+    assert [refused.code for refused in sent(done, wire.LinkRefused)] == ["incarnation"]
+    assert world.core.awaits_list
+    _, done = world.open(hello(boot_id=b"y" * 16))
+    assert sent(done, wire.LinkWelcome)
+
+
+def test_a_number_that_comes_again_is_another_member() -> None:
+    world = World()
+    world.register(boot_id=b"x" * 16)
+    link, _ = world.open(hello(boot_id=b"x" * 16))
+    world.say(link, *snapshot(0, change(1)))
+    done = world.register(boot_id=b"y" * 16)
+    assert closed(done) == {link: "unregistered"}
+    assert world.holders(1) == {}
+
+
 def test_a_worker_that_knows_no_uid_yet_is_welcome() -> None:
     world = World()
     world.register()

@@ -49,6 +49,15 @@ def outdated(hello: WorkerHello, incarnation: int) -> LinkRefused:
     )
 
 
+def other_life(hello: WorkerHello) -> LinkRefused:
+    """The refusal of a hello whose number another process has: etcd went back, and gave it a second time."""
+    return LinkRefused(
+        "incarnation",
+        f"worker {hello.node}: incarnation {hello.incarnation} is now that of another process, "
+        f"not of boot {hello.boot_id.hex()}",
+    )
+
+
 def unregistered(hello: WorkerHello, waited: float) -> LinkRefused:
     """The refusal of a hello whose registration did not show in time."""
     return LinkRefused(

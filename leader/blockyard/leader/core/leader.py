@@ -164,7 +164,7 @@ class LeaderCore:
     def _registered(self, now: float, worker: events.WorkerRegistered) -> list[Instruction]:
         done: list[Instruction] = []
         member = self.members.by_node.get(worker.node)
-        if member is not None and worker.incarnation > member.incarnation:
+        if member is not None and self._replaces(worker, member):
             done += self._unregistered(now, member.node, member.incarnation)
             member = None
         if member is None and len(self.members.by_node) >= self.settings.max_workers:
@@ -180,6 +180,12 @@ class LeaderCore:
         for link in self.members.arrivals(worker.node, member.incarnation):
             done += self._opened(now, link, self.members.waiting.pop(link).hello)
         return done
+
+    def _replaces(self, worker: events.WorkerRegistered, member: Member) -> bool:
+        """Also by the same number: in an etcd that went back, numbers come again."""
+        if worker.incarnation != member.incarnation:
+            return worker.incarnation > member.incarnation
+        return bool(worker.info.boot_id and member.info.boot_id) and worker.info.boot_id != member.info.boot_id
 
     def _fill_up(self, now: float) -> list[Instruction]:
         """Take in who was ignored for want of a place, now that there may be one."""
@@ -215,6 +221,10 @@ class LeaderCore:
             return []
         if hello.incarnation < member.incarnation:
             refused = admission.outdated(hello, member.incarnation)
+            return [SendTo(link, refused), CloseLink(link, refused.code)]
+        if not member.is_life(hello.boot_id):
+            self._list_doubted = True
+            refused = admission.other_life(hello)
             return [SendTo(link, refused), CloseLink(link, refused.code)]
         done: list[Instruction] = []
         if member.link is not None:

@@ -29,6 +29,10 @@ class Member:
     behind_since: float | None = None
     unheard: bool = False
 
+    def is_life(self, boot_id: bytes) -> bool:
+        """Whether it was the process of this boot id that registered, as far as its entry says."""
+        return self.info.boot_id in ("", boot_id.hex())
+
     @property
     def state(self) -> str:
         """live, partial (linked, and owes a part of its claims) or lost (no link: its claims are stale)."""
