@@ -13,14 +13,17 @@ from unittest.mock import patch
 import msgspec
 
 from blockyard.common.fencing import Epoch, EpochFence
+from blockyard.common.identity import Key
 from blockyard.common.messages import cluster
 from blockyard.leader.core.drift import Drift
 from blockyard.leader.core.instructions import Instruction
 from blockyard.leader.core.leader import LeaderCore
+from blockyard.worker.core import outbox
 from blockyard.worker.core.attachments import Attachments
 from blockyard.worker.core.chunks import Chunk
 from blockyard.worker.core.outbox import Outbox
 from blockyard.worker.core.sessions import Session
+from blockyard.worker.core.slots import SizeClass
 from blockyard.worker.core.transfers import Transfers
 
 
@@ -95,16 +98,16 @@ def no_fences() -> Iterator[Broken]:
 @contextmanager
 def changes_lost() -> Iterator[Broken]:
     """A worker forgets each twentieth change. Digests repair what comes of it; that they have to is noticed."""
-    right = Outbox._note
+    right = Outbox.note
     noted = itertools.count(1)
 
-    def wrong(self: Outbox, change: cluster.Change) -> None:
+    def wrong(self: Outbox, key: Key, size_class: SizeClass, tiers: int) -> None:
         if next(noted) % 20:
-            right(self, change)
+            right(self, key, size_class, tiers)
         else:
-            self.ledger.enter(change)
+            self.ledger.enter(outbox._change(key, size_class, tiers))
 
-    with patch.object(Outbox, "_note", wrong):
+    with patch.object(Outbox, "note", wrong):
         yield Broken()
 
 
