@@ -76,7 +76,7 @@ def test_deaths_of_random_runs_land_at_every_kind_of_point() -> None:
     """
     deaths: Counter[tuple[str, str]] = Counter()
     with noted_deaths(deaths):
-        for seed in range(120):
+        for seed in range(200):
             if any("kill" in fault.kind for fault in draw_faults(Streams(seed), CHAOS)):
                 run_seed(seed)
     expected = {
