@@ -136,7 +136,7 @@ class Attacker:
         descriptors = [os.pidfd_open(os.getpid())] if self._draw.random() < 0.8 else []
         with socket.socket(socket.AF_UNIX) as sock:
             # A scheduler's Hello is answered when its ranks are there, which is never.
-            sock.settimeout(0.05 if kind in ("right", "mutated") else 10.0)
+            sock.settimeout(0.01 if kind in ("right", "mutated") else 10.0)
             sock.connect(str(self._worker.socket))
             try:
                 socket.send_fds(sock, [data], descriptors)
