@@ -29,6 +29,8 @@ PROMPTS = [prompt(seed, 1100) for seed in (601, 602)]
 WAIT_S = 60.0
 POOL_CHUNKS = 64
 FREEZES = 400
+STORE_BYTES = 7 * 32
+"""The keys of the seven chunks that a rank asks for. It also sends numbers now and then, which are shorter."""
 
 
 @pytest.fixture
@@ -161,7 +163,7 @@ def hold_in_a_store(stack: Stack, server: Server) -> None:
     worker, rank = stack.worker.pid, server.rank_pid
     stack.worker.freeze()
     try:
-        wait_for(lambda: unread_from(worker, rank) > 0, WAIT_S, "a store waits for the worker")
+        wait_for(lambda: unread_from(worker, rank) > STORE_BYTES, WAIT_S, "a store waits for the worker")
         server.freeze_rank()
     finally:
         stack.worker.thaw()
