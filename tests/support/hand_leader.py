@@ -62,10 +62,12 @@ class HandLeader(Closing):
         """Leave further hellos unanswered."""
         self._answer = None
 
-    def welcome(self, *, expect_seq: int = 0, epoch: int = 0, uid: bytes = b"") -> LeaderSide:
+    def welcome(
+        self, *, expect_seq: int = 0, epoch: int = 0, uid: bytes = b"", protocol: int = cluster.PROTOCOL_MAX
+    ) -> LeaderSide:
         """Take the next link in, as this leader or as the one named."""
         return self._answer_with(
-            cluster.LinkWelcome(cluster.PROTOCOL_MAX, "test", uid or self.uid, epoch or self.epoch, expect_seq)
+            cluster.LinkWelcome(protocol, "test", uid or self.uid, epoch or self.epoch, expect_seq)
         )
 
     def refuse(self, code: str, detail: str) -> LeaderSide:

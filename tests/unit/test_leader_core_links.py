@@ -17,6 +17,14 @@ def test_a_registered_worker_is_welcome_and_owes_a_snapshot() -> None:
     assert world.core.partial
 
 
+@pytest.mark.parametrize(("low", "high", "spoken"), [(1, 1, 1), (1, 2, 2), (2, 2, 2), (2, FUTURE, wire.PROTOCOL_MAX)])
+def test_a_link_speaks_the_highest_version_that_both_sides_do(low: int, high: int, spoken: int) -> None:
+    world = World()
+    world.register()
+    _, done = world.open(hello(protocol_min=low, protocol_max=high))
+    assert [welcome.protocol for welcome in sent(done, wire.LinkWelcome)] == [spoken]
+
+
 @pytest.mark.parametrize(
     ("said", "code", "words"),
     [

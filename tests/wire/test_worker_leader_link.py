@@ -56,6 +56,15 @@ def test_the_hello_says_who_and_which(leader: HandLeader, worker: WorkerProcess)
     assert hello.next_seq == 1
 
 
+def test_a_leader_of_version_1_is_told_what_is_held(leader: HandLeader, worker: WorkerProcess) -> None:
+    link = leader.welcome(protocol=1)
+    assert link.hello.protocol_min == 1 < link.hello.protocol_max
+    stored(worker, 1)
+    snapshot(link)
+    link.send(cluster.Ack(link.receive(cluster.Delta).seq))
+    worker.wait_metric("outbox_depth", 0)
+
+
 def test_claims_come_as_a_snapshot_then_as_deltas_and_again_when_asked(
     leader: HandLeader, worker: WorkerProcess
 ) -> None:

@@ -7,18 +7,37 @@ Owns the shape and the limits of each message.
             WorkerStats, Ping
     leader  Ack (cumulative), SnapshotCredit, Resync, Repair, Pong
 
+From version 2 on, and only on a link whose welcome names it:
+
+    worker  Locate, OrderReport
+    leader  Peers, Located, Order
+
 A worker's claims carry (cluster uid, incarnation, seq): uid and incarnation once per link, in the hello.
 """
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from blockyard.common.messages.attach import MAX_GROUPS, BootId, Count, Digest, Name, OptionalBootId, Short, Small, Text
+from blockyard.common.messages.attach import (
+    MAX_GROUPS,
+    BootId,
+    Count,
+    Digest,
+    Name,
+    OptionalBootId,
+    OptionalDigest,
+    Short,
+    Small,
+    Text,
+)
 
 PROTOCOL_MIN = 1
-PROTOCOL_MAX = 1
+PROTOCOL_MAX = 2
+
+PROTOCOL_PEERS = 2
+"""The first version with peers and orders."""
 
 MAX_FRAME = 1 << 20
 """Largest frame in bytes, either way. Each message fits at its own limits."""
@@ -41,6 +60,15 @@ MAX_ENGINES = 256
 MAX_SHORT = 256
 """Characters of a model's name here; a longer one is cut."""
 
+MAX_PEERS = 1024
+"""Workers in one Peers: as many as a leader takes in."""
+
+MAX_LOCATED = 1024
+"""Keys in one Locate or Order."""
+
+MAX_HOLDERS = 3
+"""Holders named for one key."""
+
 TIER_HOST = 1
 TIER_DISK = 2
 TIER_GPU = 4
@@ -49,6 +77,12 @@ TIER_GPU = 4
 
 Seq = Annotated[int, Meta(ge=1, le=2**53)]
 Byte = Annotated[int, Meta(ge=0, le=255)]
+Node = Annotated[str, Meta(min_length=1, max_length=64)]
+"""A node id, of which one message carries many."""
+OptionalNode = Annotated[str, Meta(max_length=64)]
+PeerAddress = Annotated[str, Meta(min_length=3, max_length=180)]
+Keys = Annotated[list[Digest], Meta(max_length=MAX_LOCATED)]
+Milliseconds = Annotated[int, Meta(ge=0, le=86_400_000)]
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -213,6 +247,88 @@ class Resync(_Message, tag="resync"):
     reason: Text
 
 
+class Peer(_Message):
+    """Another live worker: `address` ("host:port") is where it serves the chunks it holds."""
+
+    node: Node
+    incarnation: Count
+    address: PeerAddress
+
+
+class Peers(_Message, tag="peers"):
+    """All other live workers that serve peers; once after the welcome, and whenever that changes.
+
+    What an earlier link said of them says nothing of whether this leader answers a Locate.
+    """
+
+    peers: Annotated[list[Peer], Meta(max_length=MAX_PEERS)]
+
+
+class Locate(_Message, tag="locate"):
+    """Who else holds these keys? With `prefix` only what follows without a gap from the first key on is of use.
+
+    Answered by one Located, or not at all: whoever asks has a deadline of its own.
+    """
+
+    number: Count
+    keys: Keys
+    prefix: bool = True
+
+
+class Span(_Message):
+    """`node` holds `keys[first:first + count]` of the question, each of them in all of these tiers."""
+
+    first: Small
+    count: Annotated[int, Meta(ge=1, le=MAX_LOCATED)]
+    node: Node
+    tiers: Small
+
+
+class Located(_Message, tag="located"):
+    """Answer to Locate: at most MAX_HOLDERS spans over each key, host before disk.
+
+    `whole` False: the leader does not know all that is held, so a key without a span may be held all the same.
+    """
+
+    number: Count
+    whole: bool
+    spans: Annotated[list[Span], Meta(max_length=MAX_HOLDERS * MAX_LOCATED)]
+
+
+OrderKind = Literal["copy", "drop", "promote", "demote", "pin", "unpin", "purge", "drain", "undrain"]
+Outcome = Literal["done", "refused", "expired", "progress"]
+
+
+class Order(_Message, tag="order"):
+    """Something to be done within `deadline_ms` of now; the worker may refuse. Fields without a use are empty or 0.
+
+    `job` is unique in this leader's epoch; the same one again asks only for its report. `copy` fetches `keys`, of this
+    fingerprint and group, from the peer `node`; `pin` is for `seconds`; `purge` is of a fingerprint or of keys.
+    """
+
+    job: Count
+    kind: OrderKind
+    deadline_ms: Milliseconds
+    keys: Keys = []
+    node: OptionalNode = ""
+    fingerprint: OptionalDigest = b""
+    seconds: Count = 0
+    group: Small = 0
+
+
+class OrderReport(_Message, tag="order_report"):
+    """How an order goes. Exactly one that is not `progress` per job and life of a link.
+
+    `count` is what was done of it so far, `left` what is still to do, both in keys; `reason` is a bounded word.
+    """
+
+    job: Count
+    outcome: Outcome
+    count: Count = 0
+    left: Count = 0
+    reason: Short = ""
+
+
 FromWorker = (
     WorkerHello
     | Delta
@@ -224,5 +340,7 @@ FromWorker = (
     | Digests
     | WorkerStats
     | Ping
+    | Locate
+    | OrderReport
 )
-ToWorker = LinkWelcome | LinkRefused | Pong | Ack | SnapshotCredit | Resync | Repair
+ToWorker = LinkWelcome | LinkRefused | Pong | Ack | SnapshotCredit | Resync | Repair | Peers | Located | Order

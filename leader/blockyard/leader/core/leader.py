@@ -231,9 +231,8 @@ class LeaderCore:
             done.append(self._cut(now, member, "replaced"))
         self.members.connect(member, link, now)
         expect = member.claims.resume(now, hello.next_seq)
-        welcome = wire.LinkWelcome(
-            wire.PROTOCOL_MAX, self.settings.version, self.epoch.cluster_uid, self.epoch.number, expect
-        )
+        protocol = min(hello.protocol_max, wire.PROTOCOL_MAX)
+        welcome = wire.LinkWelcome(protocol, self.settings.version, self.epoch.cluster_uid, self.epoch.number, expect)
         return [*done, SendTo(link, welcome)]
 
     def _closed(self, now: float, link: int) -> list[Instruction]:
