@@ -10,7 +10,7 @@ from msgspec import inspect
 
 from blockyard.common.codec import PREFIX_BYTES, Decoder, encode
 from blockyard.common.identity import DIGEST_BYTES
-from blockyard.common.messages import attach, cluster
+from blockyard.common.messages import attach, cluster, peer
 from blockyard.worker.core import frames
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.handshake import MAX_HELLO
@@ -71,6 +71,14 @@ def test_a_message_of_the_cluster_channel_fits(cls: type[msgspec.Struct]) -> Non
     kinds = cluster.FromWorker if cls in get_args(cluster.FromWorker) else cluster.ToWorker
     whole = message(cls)
     frame = encode(whole, cluster.MAX_FRAME)
+    assert Decoder[Any](kinds).decode(frame[PREFIX_BYTES:]) == whole
+
+
+@pytest.mark.parametrize("cls", get_args(peer.FromReader) + get_args(peer.ToReader))
+def test_a_message_of_the_peer_channel_fits(cls: type[msgspec.Struct]) -> None:
+    kinds = peer.FromReader if cls in get_args(peer.FromReader) else peer.ToReader
+    whole = message(cls)
+    frame = encode(whole, peer.MAX_FRAME)
     assert Decoder[Any](kinds).decode(frame[PREFIX_BYTES:]) == whole
 
 
