@@ -7,7 +7,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from blockyard.common.messages.cluster import TIER_DISK, TIER_HOST, Change
-from blockyard.leader.core.ownership import ALL_TIERS, TIER_BITS
+from blockyard.leader.core.ownership import ALL_TIERS, HOLDER_SHIFT
 
 if TYPE_CHECKING:
     from sim.leader_node import LeaderNode
@@ -26,7 +26,7 @@ def corrupt(leader: LeaderNode, place: float, size: float) -> bool:
         (key, placement & ALL_TIERS)
         for key, placements in leader.core.index.entries()
         for placement in placements
-        if placement >> TIER_BITS == holder.id
+        if placement >> HOLDER_SHIFT == holder.id
     ]
     if not held or size < 1 / 3:
         key, tiers = hashlib.sha256(struct.pack("d", place)).digest(), TIER_HOST

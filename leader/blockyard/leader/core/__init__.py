@@ -6,6 +6,7 @@ settings      its limits and waits
 membership    workers by registration, their links, and links that wait for a registration
 overflow      registrations beyond the members that are taken in
 ownership     the index: key -> who holds it in which tiers
+kinds         what chunks can be: world and group, as a small number
 matching      longest prefix of a run of keys, per worker and tier
 rebuild       one worker's numbered claims: deltas, gaps, snapshots swapped in whole
 journal       the latest claims, so that one key's life can be told

@@ -6,7 +6,7 @@ from blockyard.common.digests import RollingDigests
 from blockyard.common.errors import BlockyardError
 from blockyard.common.fencing import Epoch
 from blockyard.leader.core.membership import Membership
-from blockyard.leader.core.ownership import ALL_TIERS, TIER_BITS, Ownership
+from blockyard.leader.core.ownership import ALL_TIERS, HOLDER_SHIFT, Ownership
 from blockyard.leader.core.settings import LeaderSettings
 from blockyard.leader.core.turns import Turns
 
@@ -63,7 +63,7 @@ def check_books(index: Ownership) -> None:
     known, _ = index.holders()
     copies: Counter[int] = Counter()
     for key, held in index.entries():
-        holders = [placement >> TIER_BITS for placement in held]
+        holders = [placement >> HOLDER_SHIFT for placement in held]
         name = f"key {key.hex()} is held by {held}"
         _require("books-balance", bool(held) and all(placement & ALL_TIERS for placement in held), name)
         _require("one-visible-copy-per-key", holders == sorted(set(holders)), name)
@@ -84,8 +84,8 @@ def check_digests(index: Ownership) -> None:
     digests = {number: RollingDigests() for number in known}
     for key, held in index.entries():
         for placement in held:
-            if placement >> TIER_BITS in digests:
-                digests[placement >> TIER_BITS].flip(key, placement & ALL_TIERS)
+            if placement >> HOLDER_SHIFT in digests:
+                digests[placement >> HOLDER_SHIFT].flip(key, placement & ALL_TIERS)
     for number, holder in known.items():
         true = digests[number].packed() == holder.digests.packed()
         _require("books-balance", true, f"the digests of {holder.node} are not those of what it has")

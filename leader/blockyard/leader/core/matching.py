@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from blockyard.common.identity import Key
 from blockyard.common.messages.cluster import TIER_DISK, TIER_GPU, TIER_HOST
-from blockyard.leader.core.ownership import ALL_TIERS, TIER_BITS, Ownership
+from blockyard.leader.core.ownership import ALL_TIERS, HOLDER_SHIFT, Ownership
 
 _ANY = ALL_TIERS + 1
 _BITS = (TIER_HOST, TIER_DISK, TIER_GPU, _ANY)
@@ -65,7 +65,7 @@ def _lengths(index: Ownership, keys: Sequence[Key]) -> dict[int, dict[int, int]]
 
 
 def _masks(held: tuple[int, ...]) -> dict[int, int]:
-    return {placement >> TIER_BITS: placement & ALL_TIERS | _ANY for placement in held}
+    return {placement >> HOLDER_SHIFT: placement & ALL_TIERS | _ANY for placement in held}
 
 
 def _end(ends: dict[int, int], mask: int, length: int) -> None:

@@ -2,7 +2,7 @@
 
 Owns the placements and their memory. Must never know links, sequence numbers or why a claim was made.
 
-A placement is one int, `holder << 3 | tiers`; a key's placements are a sorted tuple of them. Tuples are
+A placement is one int: holder, kind of chunk, tiers. A key's placements are a sorted tuple of them. Tuples are
 shared between keys: a key with one holder costs its own 32 bytes and a dict entry, and keys of one prefix
 mostly share the very same tuple, which matching uses. A holder is one *version* of a worker's claims: a
 snapshot is collected under a holder of its own that nobody sees, and swapped in by showing it and retiring
@@ -17,10 +17,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from blockyard.common.digests import RollingDigests
-from blockyard.common.identity import Key
+from blockyard.common.identity import Fingerprint, Key
 from blockyard.common.messages.cluster import BUCKETS, TIER_DISK, TIER_GPU, TIER_HOST, Change, Replacement
+from blockyard.leader.core.kinds import KIND_BITS, UNKNOWN, ChunkKind, Kinds
 
 TIER_BITS = 3
+HOLDER_SHIFT = TIER_BITS + KIND_BITS
+ALL_KINDS = (1 << KIND_BITS) - 1
 ALL_TIERS = TIER_HOST | TIER_DISK | TIER_GPU
 SHARDS = BUCKETS
 MAX_SHARED = 65_536
@@ -44,22 +47,51 @@ class Shard(dict[Key, Placements]):
 class Holder:
     """One version of one worker's claims."""
 
-    __slots__ = ("alone", "copies", "digests", "id", "node")
+    __slots__ = ("_alone", "_fingerprints", "_kinds", "_numbers", "copies", "digests", "id", "node")
 
-    def __init__(self, number: int, node: str) -> None:
+    def __init__(self, number: int, node: str, kinds: Kinds) -> None:
         self.id = number
         self.node = node
         self.copies = 0
         self.digests = RollingDigests()
-        # The tuple of a key that only this holder has, by tier mask; without a tier there is no placement.
-        masks = range(1, ALL_TIERS + 1)
-        self.alone: tuple[Placements, ...] = (NOBODY, *((number << TIER_BITS | mask,) for mask in masks))
+        self._kinds = kinds
+        self._fingerprints: dict[int, Fingerprint] = {}
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._alone: dict[int, tuple[Placements, ...]] = {}
+
+    def announce(self, world: int, fingerprint: Fingerprint) -> None:
+        """From now on changes of this world are of this fingerprint."""
+        if self._fingerprints.get(world) != fingerprint:
+            self._fingerprints[world] = fingerprint
+            self._numbers = {pair: number for pair, number in self._numbers.items() if pair[0] != world}
+
+    def knows(self, fingerprint: Fingerprint) -> bool:
+        """Whether this holder has announced the fingerprint."""
+        return fingerprint in self._fingerprints.values()
+
+    def alone_of(self, world: int, group: int) -> tuple[Placements, ...]:
+        """The tuples of a key of this kind that only this holder has, by tier mask."""
+        number = self._numbers.get((world, group))
+        if number is None:
+            fingerprint = self._fingerprints.get(world)
+            number = UNKNOWN if fingerprint is None else self._kinds.number(ChunkKind(fingerprint, group))
+            self._numbers[world, group] = number
+        return self.alone(number)
+
+    def alone(self, kind: int) -> tuple[Placements, ...]:
+        """The same by the kind's number; without a tier there is no placement."""
+        made = self._alone.get(kind)
+        if made is None:
+            base = self.id << HOLDER_SHIFT | kind << TIER_BITS
+            made = self._alone[kind] = (NOBODY, *((base | mask,) for mask in range(1, ALL_TIERS + 1)))
+        return made
 
 
 class Ownership:
     """Key to placements. All times are per change or per key asked, whatever the size of the index."""
 
     def __init__(self) -> None:
+        self.kinds = Kinds()
         self._shards = [Shard() for _ in range(SHARDS)]
         self._holders: dict[int, Holder] = {}
         self._shown: dict[int, Holder] = {}
@@ -69,7 +101,7 @@ class Ownership:
 
     def open(self, node: str) -> Holder:
         """A new, empty holder that nobody sees yet."""
-        holder = Holder(self._next_holder, node)
+        holder = Holder(self._next_holder, node, self.kinds)
         self._next_holder += 1
         self._holders[holder.id] = holder
         return holder
@@ -90,18 +122,23 @@ class Ownership:
         shards = self._shards
         own = holder.id
         flip = holder.digests.flip
+        world = group = -1
+        of_kind: tuple[Placements, ...] = ()
         for change in changes:
             key = change.key
             shard = shards[key[0]]
             tiers = change.tiers & ALL_TIERS
-            alone = holder.alone[tiers]
+            if change.world != world or change.group != group:
+                world, group = change.world, change.group
+                of_kind = holder.alone_of(world, group)
+            alone = of_kind[tiers]
             held = shard.get(key, NOBODY)
             if not held:
                 if alone:
                     shard[key] = alone
                     holder.copies += 1
                     flip(key, tiers)
-            elif len(held) == 1 and held[0] >> TIER_BITS == own:
+            elif len(held) == 1 and held[0] >> HOLDER_SHIFT == own:
                 flip(key, (held[0] & ALL_TIERS) ^ tiers)
                 if alone:
                     shard[key] = alone
@@ -120,7 +157,7 @@ class Ownership:
             for key, held in self._shards[piece.bucket].items()
             if piece.first <= key[1] <= piece.last
             and key not in kept
-            and any(placement >> TIER_BITS == own for placement in held)
+            and any(placement >> HOLDER_SHIFT == own for placement in held)
         ]
         self.apply(holder, extra)
         self.apply(holder, piece.changes)
@@ -137,9 +174,9 @@ class Ownership:
     def where(self, key: Key) -> list[tuple[str, int]]:
         """(node, tiers) of each shown holder of the key."""
         return [
-            (self._shown[placement >> TIER_BITS].node, placement & ALL_TIERS)
+            (self._shown[placement >> HOLDER_SHIFT].node, placement & ALL_TIERS)
             for placement in self.placements(key)
-            if placement >> TIER_BITS in self._shown
+            if placement >> HOLDER_SHIFT in self._shown
         ]
 
     def sweep(self, budget: int) -> None:
@@ -169,6 +206,10 @@ class Ownership:
         """Shown placements."""
         return sum(holder.copies for holder in self._shown.values())
 
+    def shard(self, number: int) -> Shard:
+        """The keys whose first byte is `number`, to be read only."""
+        return self._shards[number]
+
     def entries(self) -> Iterator[tuple[Key, Placements]]:
         """Everything, for checks."""
         for shard in self._shards:
@@ -181,8 +222,8 @@ class Ownership:
     def _merge(self, shard: Shard, key: Key, held: Placements, holder: Holder, alone: Placements) -> None:
         """The general case of `apply`: others have the key too, or remains of a retired holder are there."""
         # No step of Python for each of the others: a common prompt may be held by all workers.
-        start = bisect_left(held, holder.id << TIER_BITS)
-        end = start + (start < len(held) and held[start] >> TIER_BITS == holder.id)
+        start = bisect_left(held, holder.id << HOLDER_SHIFT)
+        end = start + (start < len(held) and held[start] >> HOLDER_SHIFT == holder.id)
         holder.copies += len(alone) - (end - start)
         for placement in (*held[start:end], *alone):
             holder.digests.flip(key, placement & ALL_TIERS)
@@ -207,12 +248,13 @@ class Ownership:
         return found
 
     def _of_known_holders(self, held: Placements) -> Placements:
-        return tuple(p for p in held if p >> TIER_BITS in self._holders)
+        return tuple(p for p in held if p >> HOLDER_SHIFT in self._holders)
 
     def _share(self, placements: Placements) -> Placements:
         if len(placements) == 1:
             (placement,) = placements
-            return self._holders[placement >> TIER_BITS].alone[placement & ALL_TIERS]
+            holder = self._holders[placement >> HOLDER_SHIFT]
+            return holder.alone(placement >> TIER_BITS & ALL_KINDS)[placement & ALL_TIERS]
         if len(self._shared) >= MAX_SHARED:
             self._shared.clear()
         return self._shared.setdefault(placements, placements)

@@ -55,6 +55,7 @@ class Collection:
         self.received = 0
         self.holder = holder
         self.worlds = {world.index: world for world in begin.worlds}
+        _announce(holder, begin.worlds)
 
 
 class Claims:
@@ -136,6 +137,7 @@ class Claims:
             self.based = False
             return self._ask(now, 0, f"delta {delta.seq} names world {stranger}, which was not announced")
         self.worlds = worlds
+        _announce(self.holder, delta.worlds)
         self._apply(delta)
         self._journal.note(now, self.node, f"delta {delta.seq}", delta.changes)
         self._counters.add("blockyard_leader_deltas_applied_total", len(delta.changes))
@@ -263,6 +265,11 @@ class Claims:
         if self.collecting is not None:
             self._index.retire(self.collecting.holder)
             self.collecting = None
+
+
+def _announce(holder: Holder, worlds: Sequence[World]) -> None:
+    for world in worlds:
+        holder.announce(world.index, world.fingerprint)
 
 
 def _unknown_world(changes: Sequence[Change], worlds: dict[int, World]) -> int | None:
