@@ -21,6 +21,7 @@ from blockyard.common.config.kinds import (
     Duration,
     Endpoints,
     HostPort,
+    HostPortOrOff,
     Kind,
     Mode,
     Name,
@@ -225,4 +226,4 @@ def test_a_range_has_its_ends_in_it(role: str) -> None:
 def test_every_kind_has_wrong_values_of_its_own() -> None:
     kinds = {type(setting.kind) for _, setting in SETTINGS}
     covered = {Size, Duration, Count, Switch, Choice, Name, HostPort, Endpoints, ReadableFile, SocketPath, Mode}
-    assert kinds == covered | {DiskSpecs, FreeSpace}
+    assert kinds == covered | {DiskSpecs, FreeSpace, HostPortOrOff}

@@ -5,7 +5,9 @@ Owns the contexts and the reading of the CN. Must never know who may do what.
 
 import asyncio
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from blockyard.common.errors import ConfigError
 
@@ -22,8 +24,12 @@ def server_context(ca: Path, cert: Path, key: Path) -> ssl.SSLContext:
 
 def peer_name(transport: asyncio.BaseTransport) -> str:
     """CN of the peer's certificate; empty without one."""
-    certificate = transport.get_extra_info("peercert") or {}
-    for part in certificate.get("subject", ()):
+    return certificate_name(transport.get_extra_info("peercert"))
+
+
+def certificate_name(certificate: Mapping[str, Any] | None) -> str:
+    """CN of a certificate as `getpeercert` gives it; empty without one."""
+    for part in (certificate or {}).get("subject", ()):
         for name, value in part:
             if name == "commonName":
                 return str(value)

@@ -203,6 +203,25 @@ class HostPort(Kind[Address]):
         return address
 
 
+OFF = Address("", 0)
+"""No address at all, where something can be switched off by that."""
+
+
+@dataclass(frozen=True)
+class HostPortOrOff(HostPort):
+    """An address to listen on, or the word `off`, or nothing."""
+
+    @property
+    def expected(self) -> str:
+        return f"{super().expected}; or off"
+
+    def parse(self, raw: object) -> Address:
+        return OFF if _text(raw) in ("", "off") else super().parse(raw)
+
+    def show(self, value: Address) -> str:
+        return "off" if value == OFF else str(value)
+
+
 @dataclass(frozen=True)
 class Endpoints(Kind[tuple[Address, ...]]):
     """Several addresses of one service, separated by commas, or a TOML list."""

@@ -5,7 +5,18 @@ from pathlib import Path
 
 from blockyard.common.config.address import Address
 from blockyard.common.config.disk import DiskSpec, DiskSpecs, Floor, FreeSpace
-from blockyard.common.config.kinds import Choice, Count, Duration, HostPort, Mode, Size, SocketPath, Switch
+from blockyard.common.config.kinds import (
+    OFF,
+    Choice,
+    Count,
+    Duration,
+    HostPort,
+    HostPortOrOff,
+    Mode,
+    Size,
+    SocketPath,
+    Switch,
+)
 from blockyard.common.config.node import TIMING, NodeConfig
 from blockyard.common.config.settings import Derived, SettingError, setting
 from blockyard.common.config.units import GIB, KIB, MIB, TIB, format_duration, format_size
@@ -13,6 +24,7 @@ from blockyard.common.config.units import GIB, KIB, MIB, TIB, format_duration, f
 ENGINES = "Engines"
 MEMORY = "Host pool"
 DISK = "Disk"
+PEERS = "Other workers"
 LIMITS = "Limits"
 FACES = "Faces"
 
@@ -97,6 +109,18 @@ class WorkerConfig(NodeConfig):
     disk_threads: int = setting(
         Count(2, 64), default=4, group=DISK, help="Threads for each directory; half of them are kept for loads."
     )
+    peer_listen: Address = setting(
+        HostPortOrOff(),
+        default=OFF,
+        group=PEERS,
+        help="Where other workers read chunks from this one; without it this one reads none of theirs either.",
+    )
+    peer_advertise: Address | None = setting(
+        HostPort(reachable=True),
+        unset="as peer_listen",
+        group=PEERS,
+        help="The address other workers are told; needed where peer_listen is a wildcard. Port 0: that of peer_listen.",
+    )
     max_pins_per_engine: int = setting(
         Count(1, 1_000_000),
         default=4096,
@@ -138,10 +162,36 @@ class WorkerConfig(NodeConfig):
             nearest = f"{format_size(below)} or {format_size(below + self.slab_size)}"
             raise SettingError("host_pool", pool, f"must be a multiple of slab_size, {slab}; {nearest} would be")
         self._check_disk()
+        self._check_peers()
         if self.delta_interval >= self.lease_ttl:
             shown = format_duration(self.delta_interval)
             raise SettingError(
                 "delta_interval", shown, f"must be shorter than lease_ttl, {format_duration(self.lease_ttl)}"
+            )
+
+    def peer_advertised(self, bound_port: int) -> Address:
+        """The address to tell other workers, once the port listened on is known."""
+        address = self.peer_advertise or self.peer_listen
+        return Address(address.host, address.port or bound_port)
+
+    @property
+    def serves_peers(self) -> bool:
+        return self.peer_listen != OFF
+
+    def _check_peers(self) -> None:
+        if not self.serves_peers:
+            if self.peer_advertise is not None:
+                raise SettingError("peer_advertise", str(self.peer_advertise), "must be unset while peer_listen is off")
+            return
+        if not self.etcd:
+            raise SettingError(
+                "peer_listen", str(self.peer_listen), "must be off without etcd, where workers find each other"
+            )
+        if self.peer_advertise is None and self.peer_listen.is_wildcard:
+            raise SettingError(
+                "peer_advertise",
+                None,
+                f"must be set to HOST:PORT as other workers reach it, since peer_listen is {self.peer_listen}",
             )
 
     def _check_disk(self) -> None:
