@@ -27,7 +27,7 @@ from blockyard.cli.main import app
 from blockyard.common.config.kinds import ReadableFile
 from blockyard.common.config.load import ROLES
 from blockyard.common.config.settings import settings_of
-from blockyard.common.messages import attach, cluster
+from blockyard.common.messages import attach, cluster, peer
 from blockyard.common.messages.states import CopyState, KeyState
 from blockyard.common.metrics.table import TABLE
 from blockyard.worker.core import invariants
@@ -44,6 +44,8 @@ CHANNELS = {
     "### From the worker": attach.ToEngine,
     "### From a worker": cluster.FromWorker,
     "### From the leader": cluster.ToWorker,
+    "### From who reads": peer.FromReader,
+    "### From who serves": peer.ToReader,
 }
 MESSAGES = [(heading, kind) for heading, kinds in CHANNELS.items() for kind in kinds.__args__]
 PARTS_OF_MESSAGES = [attach.GroupShape, attach.GroupGrant, attach.Run, cluster.World, cluster.Change]
@@ -98,6 +100,7 @@ def test_no_row_tells_of_a_message_that_is_gone() -> None:
 def test_every_state_is_told() -> None:
     assert set(rows(section(PROTOCOL, "### Key states"))) == {state.label for state in KeyState}
     assert set(rows(section(PROTOCOL, "### Copy states"))) == {state.label for state in CopyState}
+    assert set(rows(section(PROTOCOL, "### Fetch states"))) == {state.label for state in peer.FetchState}
 
 
 def test_every_refusal_is_told() -> None:
@@ -110,6 +113,8 @@ def test_every_refusal_is_told() -> None:
     assert set(rows(section(PROTOCOL, "### Refusals of a worker"))) == of_workers
     # Who gets no further than its connection is counted, and told nothing.
     assert label_values("blockyard_leader_links_refused_total") == of_workers | {"tls", "crowded"}
+    of_peers = label_values("blockyard_worker_peer_links_refused_total")
+    assert set(rows(section(PROTOCOL, "### Refusals of a peer"))) == of_peers
 
 
 def test_every_reason_to_refuse_a_frame_is_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from blockyard.common.messages.states import CopyState, KeyState
+from blockyard.common.metrics import worker_peer_links
 from blockyard.common.metrics.spec import Equality, Kind, Label, Metric, Part
 from blockyard.common.slot_table import SlotState
 
@@ -142,7 +143,7 @@ LINKS = (
         ROLE,
         SESSION_STATE,
     ),
-    _counter("frames_refused_total", "Frames from engines or the leader refused.", FRAME_REASON),
+    _counter("frames_refused_total", "Frames from engines, the leader or other workers refused.", FRAME_REASON),
     _counter("handshakes_refused_total", "Connections that ended before a valid Hello.", HANDSHAKE_REASON),
     _counter("attaches_refused_total", "Attach requests refused, by why.", ATTACH_REASON),
     _gauge("outbox_depth", "Ownership changes not yet acknowledged by the leader."),
@@ -160,7 +161,9 @@ PROCESS = (
     _counter("metric_updates_refused_total", "Updates of undeclared metrics or labels, dropped."),
 )
 
-METRICS: tuple[Metric, ...] = LOOKUPS + FILLS + LOADS + COPIES + POOL + DISK + LINKS + PROCESS
+METRICS: tuple[Metric, ...] = (
+    LOOKUPS + FILLS + LOADS + COPIES + POOL + DISK + LINKS + worker_peer_links.METRICS + PROCESS
+)
 
 EQUALITIES = (
     Equality(
