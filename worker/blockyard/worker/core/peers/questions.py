@@ -66,6 +66,7 @@ class Questions:
         """Those that were waited for too long; nobody does any more. What is older is forgotten."""
         late = [one for one in self.all.values() if one.waited and now >= one.asked_at + self._patience]
         for question in late:
+            question.waited = False
             self._unwait(question)
         for number in [
             one.number for one in self.all.values() if not one.waited and now >= one.asked_at + LATE_SECONDS
@@ -89,7 +90,6 @@ class Questions:
         return {one.number for one in self.all.values() if one.waited}
 
     def _unwait(self, question: Question) -> None:
-        question.waited = False
         if self._waited.get(question.same) is question:
             del self._waited[question.same]
 
