@@ -15,6 +15,7 @@ from blockyard.common.metrics.counters import Counters
 from blockyard.leader.core import events
 from blockyard.leader.core.instructions import CloseLink, Instruction, SendTo
 from blockyard.leader.core.leader import LeaderCore
+from blockyard.leader.core.requests import Answer, Request
 from blockyard.leader.core.settings import LeaderSettings
 
 UID = b"u" * 16
@@ -91,8 +92,10 @@ class World:
     def lead(self, number: int = 3, uid: bytes = UID) -> list[Instruction]:
         return self.put(events.BecameLeader(Epoch(uid, number)))
 
-    def register(self, node: str = "n1", incarnation: int = 5, boot_id: bytes = b"") -> list[Instruction]:
-        return self.put(events.WorkerRegistered(node, incarnation, events.WorkerInfo(boot_id.hex())))
+    def register(
+        self, node: str = "n1", incarnation: int = 5, boot_id: bytes = b"", peer: str = ""
+    ) -> list[Instruction]:
+        return self.put(events.WorkerRegistered(node, incarnation, events.WorkerInfo(boot_id.hex(), peer=peer)))
 
     def unregister(self, node: str = "n1", incarnation: int = 5) -> list[Instruction]:
         return self.put(events.WorkerUnregistered(node, incarnation))
@@ -117,6 +120,19 @@ class World:
         link, _ = self.open(hello(node, incarnation))
         self.say(link, *snapshot(0, *changes))
         return link
+
+    def peer(self, node: str, *changes: wire.Change, incarnation: int = 5, **said: object) -> int:
+        """The same, of a worker that serves peers."""
+        self.register(node, incarnation, peer=f"{node}:7503")
+        link, _ = self.open(hello(node, incarnation, **said))
+        self.say(link, *snapshot(0, *changes, part=wire.MAX_CHANGES))
+        return link
+
+    def ask(self, request: Request) -> tuple[Answer, list[Instruction]]:
+        """A request of people."""
+        answer, done = self.core.ask(self.now, request)
+        self.core.validate()
+        return answer, done
 
     def corrupt(self, node: str, *changes: wire.Change) -> None:
         """Make the index wrong about what a node holds, behind the back of its claims."""

@@ -34,6 +34,7 @@ class _Registration(msgspec.Struct):
     version: str = ""
     metrics: str = ""
     pool_bytes: int = 0
+    peer: str = ""
 
 
 class Roster:
@@ -95,7 +96,7 @@ class Roster:
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             log.error("registration cannot be read", extra=fields(key=kv.key, error=error))
             said = _Registration()
-        info = events.WorkerInfo(said.boot_id, said.version, said.metrics, said.pool_bytes)
+        info = events.WorkerInfo(said.boot_id, said.version, said.metrics, said.pool_bytes, said.peer)
         return events.WorkerRegistered(self._node(kv.key), kv.create_revision, info)
 
     def _node(self, key: str) -> str:

@@ -8,6 +8,15 @@ overflow      registrations beyond the members that are taken in
 ownership     the index: key -> who holds it in which tiers
 kinds         what chunks can be: world and group, as a small number
 matching      longest prefix of a run of keys, per worker and tier
+locating      who else holds some keys, in spans
+neighbours    which workers know which others as peers
+requests      what people may ask, and what they are told
+orders        the book of orders: numbers, deadlines, outcomes
+prefetching   which orders bring keys into one worker's memory
+purges        what was purged and may still be claimed
+drains        moving off a worker what no other has
+takers        which workers can take that over
+direction     the parts that give orders, together
 rebuild       one worker's numbered claims: deltas, gaps, snapshots swapped in whole
 journal       the latest claims, so that one key's life can be told
 views         what the faces show of all this

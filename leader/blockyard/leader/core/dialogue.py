@@ -1,10 +1,12 @@
-"""What members' links say once they are welcome, and what they are answered: claims, snapshots in turn, drift.
+"""What members' links say once they are welcome, and what they are answered: claims, snapshots in turn, drift,
+questions, and how orders go.
 
 Owns the turns. Must never know who is admitted, or why a link ends; it changes nothing of a member but its claims and
 its sizes.
 """
 
 from blockyard.common.messages import cluster as wire
+from blockyard.leader.core.direction import Direction
 from blockyard.leader.core.instructions import Instruction, NoteDrift, SendTo
 from blockyard.leader.core.membership import Member, Membership
 from blockyard.leader.core.rebuild import Claims, Unexpected
@@ -15,8 +17,9 @@ from blockyard.leader.core.turns import Turns
 class Dialogue:
     """`hear` raises Unexpected and TooManyKeys, as claims do."""
 
-    def __init__(self, members: Membership, settings: LeaderSettings) -> None:
+    def __init__(self, members: Membership, direction: Direction, settings: LeaderSettings) -> None:
         self._members = members
+        self._direction = direction
         self._settings = settings
         self.turns = Turns(settings.snapshots_at_once, settings.resync_patience)
 
@@ -26,9 +29,14 @@ class Dialogue:
         done: list[Instruction] = [] if answer is None else [SendTo(link, answer)]
         return done + self._look_for_drift(now, member) if isinstance(message, wire.Digests) else done
 
+    def begun(self, link: int) -> None:
+        """The link is about to be welcomed."""
+        self._direction.linked(link)
+
     def ended(self, link: int) -> None:
         """The link is gone, or about to go."""
         self.turns.leave(link)
+        self._direction.ended(link)
 
     def give_turns(self, now: float) -> list[Instruction]:
         """Let in whoever has waited longest, as far as turns are free."""
@@ -71,6 +79,12 @@ class Dialogue:
                 claims.digests(message)
             case wire.WorkerStats():
                 member.stats = message
+            case wire.Locate() if member.protocol >= wire.PROTOCOL_PEERS:
+                return self._direction.locate(member, message)
+            case wire.OrderReport() if member.protocol >= wire.PROTOCOL_PEERS:
+                self._direction.orders.reported(link, message)
+            case wire.Locate() | wire.OrderReport():
+                raise Unexpected("a message of another version")
             case wire.Ping(number):
                 return wire.Pong(number)
             case wire.WorkerHello():

@@ -8,12 +8,13 @@ from blockyard.common.messages.cluster import FromWorker, WorkerHello
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """What a worker's registration says of it, for people."""
+    """What a worker's registration says of it. `peer` is where it serves other workers ("" if it does not)."""
 
     boot_id: str = ""
     version: str = ""
     metrics: str = ""
     pool_bytes: int = 0
+    peer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from blockyard.common.digests import RollingDigests
 from blockyard.common.errors import BlockyardError
 from blockyard.common.fencing import Epoch
 from blockyard.leader.core.membership import Membership
+from blockyard.leader.core.orders import MAX_OPEN, MAX_SENT, OrderBook
 from blockyard.leader.core.ownership import ALL_TIERS, HOLDER_SHIFT, Ownership
 from blockyard.leader.core.settings import LeaderSettings
 from blockyard.leader.core.turns import Turns
@@ -56,6 +57,23 @@ def check_turns(turns: Turns, members: Membership, settings: LeaderSettings) -> 
     _require("bounded-queues", not strangers, f"links {strangers} are gone, their turns not")
     free = len(given) < settings.snapshots_at_once
     _require("bounded-wait", not (free and waiting), f"links {waiting} wait, though a turn is free")
+
+
+def check_orders(orders: OrderBook, members: Membership, epoch: Epoch | None) -> None:
+    """Orders are bounded, of this term, and under way only on links of members."""
+    open_ = [job for job in orders if not job.over]
+    _require("bounded-queues", len(open_) <= MAX_OPEN, f"{len(open_)} orders are open")
+    _require("epoch-monotone", epoch is not None or not open_, f"{len(open_)} orders are open without a term")
+    sent: Counter[str] = Counter()
+    for job in open_:
+        under_way = job.state == "sent"
+        _require("idempotent-orders", under_way == (job.link is not None), f"job {job.number} is {job.state}")
+        member = members.by_link.get(job.link) if job.link is not None else None
+        _require(
+            "idempotent-orders", not under_way or member is not None, f"job {job.number} is on a link that is gone"
+        )
+        sent[job.node] += under_way
+    _require("bounded-queues", all(count <= MAX_SENT for count in sent.values()), f"{sent} are sent")
 
 
 def check_books(index: Ownership) -> None:

@@ -46,3 +46,11 @@ class Journal:
             for change in changes
             if change.key == key
         ]
+
+    def recent(self, node: str) -> list[Key]:
+        """Keys that this node was last told to have, the latest first."""
+        found: dict[Key, None] = {}
+        for _, of, _, changes in reversed(self._batches):
+            if of == node:
+                found |= dict.fromkeys(change.key for change in reversed(changes) if change.tiers)
+        return list(found)

@@ -3,11 +3,11 @@
 Owns who is admitted, whose claims count, and what each event sets off. Must never know sockets, etcd or a
 clock.
 
-A worker's claims count from its first snapshot until its registration ends. While its link is down they
-stand, marked stale; past the grace they are forgotten. Leadership lost closes every link but keeps the
-claims: who leads again in the same cluster goes on where each worker's stream stood. Each new term awaits the list
-of workers anew, and a link of each before its answers are whole. A new cluster uid, or an epoch that went back, means
-that etcd was wiped or restored: then every claim is forgotten.
+A worker's claims count from its first snapshot until its registration ends. While its link is down they stand, marked
+stale; past the grace they are forgotten. Leadership lost closes every link, ends every order, but keeps the claims: who
+leads again in the same cluster goes on where each worker's stream stood. Each new term awaits the list of workers anew,
+and a link of each before its answers are whole. A new cluster uid, or an epoch that went back, means that etcd was
+wiped or restored: then every claim is forgotten.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,7 @@ from blockyard.common.metrics.counters import Counters
 from blockyard.leader.core import admission, events, invariants
 from blockyard.leader.core.degraded import degradations
 from blockyard.leader.core.dialogue import Dialogue
+from blockyard.leader.core.direction import Direction
 from blockyard.leader.core.instructions import CloseLink, Instruction, SendTo
 from blockyard.leader.core.journal import Journal, Transition
 from blockyard.leader.core.matching import Prefix, longest_prefixes
@@ -26,6 +27,7 @@ from blockyard.leader.core.membership import Member, Membership, Waiting
 from blockyard.leader.core.overflow import Overflow
 from blockyard.leader.core.ownership import Ownership
 from blockyard.leader.core.rebuild import Claims, TooManyKeys, Unexpected
+from blockyard.leader.core.requests import Answer, Request
 from blockyard.leader.core.settings import LeaderSettings
 from blockyard.leader.core.views import Degradation, Holding, WorkerView
 
@@ -43,8 +45,9 @@ class LeaderCore:
         self.members = Membership()
         self.overflow = Overflow(settings.max_workers)
         self.index = Ownership()
-        self.dialogue = Dialogue(self.members, settings)
         self._journal = Journal(settings.journal_changes)
+        self.direction = Direction(self.members, self.index, self._journal, lambda: not self.partial)
+        self.dialogue = Dialogue(self.members, self.direction, settings)
         self._latest: Epoch | None = None
         self._unlisted_since: float | None = started
         self._list_doubted = False
@@ -77,10 +80,15 @@ class LeaderCore:
             case events.Tick():
                 return self._tick(now)
 
+    def ask(self, now: float, request: Request) -> tuple[Answer, list[Instruction]]:
+        """What people want of the cluster; only while this process leads."""
+        return self.direction.ask(now, request), self.direction.orders.due(now)
+
     def validate(self) -> None:
         """Raise InvariantBroken if anything is not as it must be; takes time in proportion to the index."""
         invariants.check_members(self.members, self.index, self.epoch, self.settings)
         invariants.check_turns(self.dialogue.turns, self.members, self.settings)
+        invariants.check_orders(self.direction.orders, self.members, self.epoch)
         invariants.check_books(self.index)
         self._validations += 1
         if self._validations % DIGESTS_CHECKED == 0:
@@ -106,14 +114,14 @@ class LeaderCore:
     def where(self, key: Key) -> list[Holding]:
         """Who holds a key, by node."""
         holdings = []
-        for node, tiers in self.index.where(key):
+        for node, tiers in self.index.named(self.direction.purges.listed(key)):
             member = self.members.by_node[node]
             holdings.append(Holding(node, member.incarnation, tiers, member.link is None))
         return sorted(holdings, key=lambda holding: holding.node)
 
     def match(self, keys: Sequence[Key]) -> list[Prefix]:
         """Longest prefix per node and tier."""
-        return longest_prefixes(self.index, keys)
+        return longest_prefixes(self.index, self.direction.purges.listed, keys)
 
     def workers(self) -> list[WorkerView]:
         """All members, by node."""
@@ -142,6 +150,7 @@ class LeaderCore:
 
     def _lost_leadership(self, now: float) -> list[Instruction]:
         self.epoch = None
+        self.direction.end_of_term()
         done = [self._cut(now, member, "not-leader") for member in self.members if member.link is not None]
         done += [CloseLink(link, "not-leader") for link in self.members.waiting]
         self.members.waiting.clear()
@@ -229,9 +238,10 @@ class LeaderCore:
         done: list[Instruction] = []
         if member.link is not None:
             done.append(self._cut(now, member, "replaced"))
-        self.members.connect(member, link, now)
-        expect = member.claims.resume(now, hello.next_seq)
         protocol = min(hello.protocol_max, wire.PROTOCOL_MAX)
+        self.members.connect(member, link, protocol, now)
+        self.dialogue.begun(link)
+        expect = member.claims.resume(now, hello.next_seq)
         welcome = wire.LinkWelcome(protocol, self.settings.version, self.epoch.cluster_uid, self.epoch.number, expect)
         return [*done, SendTo(link, welcome)]
 
@@ -266,10 +276,8 @@ class LeaderCore:
     # Time.
 
     def _tick(self, now: float) -> list[Instruction]:
-        done: list[Instruction] = []
         self.dialogue.turns.expire(now)
-        for member in self.members:
-            done += self._tick_member(now, member)
+        done = [one for member in self.members for one in self._tick_member(now, member)]
         for link, waiting in list(self.members.waiting.items()):
             if now - waiting.since >= self.settings.registration_wait:
                 del self.members.waiting[link]
@@ -277,7 +285,7 @@ class LeaderCore:
                 refused = admission.unregistered(waiting.hello, self.settings.registration_wait)
                 done += [SendTo(link, refused), CloseLink(link, refused.code)]
         self.index.sweep(self.settings.sweep_keys)
-        return done
+        return done + (self.direction.tick(now) if self.epoch is not None else [])
 
     def _tick_member(self, now: float, member: Member) -> list[Instruction]:
         claims = member.claims

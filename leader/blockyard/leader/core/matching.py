@@ -3,12 +3,12 @@
 Owns this one question; changes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from blockyard.common.identity import Key
 from blockyard.common.messages.cluster import TIER_DISK, TIER_GPU, TIER_HOST
-from blockyard.leader.core.ownership import ALL_TIERS, HOLDER_SHIFT, Ownership
+from blockyard.leader.core.ownership import ALL_TIERS, HOLDER_SHIFT, Ownership, Placements
 
 _ANY = ALL_TIERS + 1
 _BITS = (TIER_HOST, TIER_DISK, TIER_GPU, _ANY)
@@ -25,9 +25,9 @@ class Prefix:
     disk: int
 
 
-def longest_prefixes(index: Ownership, keys: Sequence[Key]) -> list[Prefix]:
+def longest_prefixes(index: Ownership, placements: Callable[[Key], Placements], keys: Sequence[Key]) -> list[Prefix]:
     """One entry per node that holds at least the first key, the longest prefix first, then by name."""
-    lengths = _lengths(index, keys)
+    lengths = _lengths(placements, keys)
     found = [
         Prefix(node, ends[_ANY], ends.get(TIER_GPU, 0), ends.get(TIER_HOST, 0), ends.get(TIER_DISK, 0))
         for holder, ends in lengths.items()
@@ -36,13 +36,13 @@ def longest_prefixes(index: Ownership, keys: Sequence[Key]) -> list[Prefix]:
     return sorted(found, key=lambda prefix: (-prefix.length, prefix.node))
 
 
-def _lengths(index: Ownership, keys: Sequence[Key]) -> dict[int, dict[int, int]]:
+def _lengths(placements: Callable[[Key], Placements], keys: Sequence[Key]) -> dict[int, dict[int, int]]:
     """Per holder of the first key, the length of the run in each tier it began in."""
     lengths: dict[int, dict[int, int]] = {}
-    running = _masks(index.placements(keys[0])) if keys else {}
+    running = _masks(placements(keys[0])) if keys else {}
     last = None
     for position, key in enumerate(keys):
-        held = index.placements(key)
+        held = placements(key)
         # Shared tuples: a key held exactly as the one before it ends no run.
         if held is last:
             continue
@@ -64,7 +64,7 @@ def _lengths(index: Ownership, keys: Sequence[Key]) -> dict[int, dict[int, int]]
     return lengths
 
 
-def _masks(held: tuple[int, ...]) -> dict[int, int]:
+def _masks(held: Placements) -> dict[int, int]:
     return {placement >> HOLDER_SHIFT: placement & ALL_TIERS | _ANY for placement in held}
 
 

@@ -16,7 +16,8 @@ from blockyard.leader.core.views import EngineView, WorkerView
 class Member:
     """A registered worker. `since` is when its link was opened, or lost, or when it was registered.
 
-    `unheard`: it has had no link in this term, so what it claimed in an earlier one may be out of date.
+    `protocol` is what its link speaks. `unheard`: it has had no link in this term, so what it claimed in an earlier one
+    may be out of date.
     """
 
     node: str
@@ -25,6 +26,7 @@ class Member:
     claims: Claims
     since: float
     link: int | None = None
+    protocol: int = 0
     stats: WorkerStats | None = None
     behind_since: float | None = None
     unheard: bool = False
@@ -89,10 +91,10 @@ class Membership:
         """The registration is gone; its link must have been cut before."""
         del self.by_node[member.node]
 
-    def connect(self, member: Member, link: int, now: float) -> None:
+    def connect(self, member: Member, link: int, protocol: int, now: float) -> None:
         """Give the member its link."""
         self.by_link[link] = member
-        member.link, member.since, member.unheard = link, now, False
+        member.link, member.protocol, member.since, member.unheard = link, protocol, now, False
 
     def cut(self, member: Member, now: float) -> int | None:
         """Take the member's link away and return it."""

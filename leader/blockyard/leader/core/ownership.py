@@ -171,11 +171,11 @@ class Ownership:
         shown = self._shown.get(holder)
         return shown.node if shown else None
 
-    def where(self, key: Key) -> list[tuple[str, int]]:
-        """(node, tiers) of each shown holder of the key."""
+    def named(self, held: Placements) -> list[tuple[str, int]]:
+        """(node, tiers) of each shown holder among these placements."""
         return [
             (self._shown[placement >> HOLDER_SHIFT].node, placement & ALL_TIERS)
-            for placement in self.placements(key)
+            for placement in held
             if placement >> HOLDER_SHIFT in self._shown
         ]
 
