@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from blockyard.worker.core.disk import wire
-from blockyard.worker.disk.device import Answer, Device
+from blockyard.worker.disk.device import Device
+from blockyard.worker.disk.opening import Answer
 from blockyard.worker.disk.probe import probe
 from blockyard.worker.disk.real import RealDirectory
 from blockyard.worker.disk.threads import IoClass, IoThreads, Limits

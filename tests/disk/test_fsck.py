@@ -16,8 +16,8 @@ from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.format.values import Extent
 from blockyard.worker.disk.ownership import Ownership
 from blockyard.worker.disk.real import RealDirectory
+from blockyard.worker.disk.recovery import Kind
 from blockyard.worker.fsck.main import run
-from blockyard.worker.fsck.remarks import Kind
 from blockyard.worker.fsck.walk import CheckedSegment, Walk
 from support.disk_bench import SHAPES, open_store, outcome, put
 
@@ -118,7 +118,7 @@ def test_a_segment_without_its_header_is_damage_until_it_is_removed(
 ) -> None:
     extents = filled(real)
     spoil_segment(segment_file(real, 0))
-    assert [one.kind for one in Walk(real.path).remarks] == [Kind.DAMAGED]
+    assert [one.kind for one in Walk(real.path).troubles] == [Kind.DAMAGED]
     assert run(real.path, each=False, mend=False) == 1
     assert segment_file(real, 0).exists()
     assert run(real.path, each=False, mend=True) == 1
@@ -182,7 +182,7 @@ def test_another_version_is_told_and_left_alone(
     with open(segment_file(real, 0), "r+b") as file:
         file.write(page)
     before = contents(real)
-    assert [one.kind for one in Walk(real.path).remarks] == [Kind.FOREIGN]
+    assert [one.kind for one in Walk(real.path).troubles] == [Kind.FOREIGN]
     assert run(real.path, each=False, mend=mend) == 0
     assert contents(real) == before
     assert "format version 2; this Blockyard reads version 1" in capsys.readouterr().out
@@ -193,11 +193,11 @@ def test_leftovers_of_a_killed_worker_are_told_and_are_no_damage(real: RealDirec
     for name in ("probe.tmp", f"{99:016x}.log", f"{98:016x}.segment"):
         (real.path / name).write_bytes(bytes(2 * PAGE))
     before = contents(real)
-    assert {one.kind for one in Walk(real.path).remarks} == {Kind.LEFTOVER}
+    assert {one.kind for one in Walk(real.path).troubles} == {Kind.LEFTOVER}
     assert run(real.path, each=False, mend=False) == 0
     assert contents(real) == before
     assert run(real.path, each=False, mend=True) == 0
-    assert not Walk(real.path).remarks
+    assert not Walk(real.path).troubles
 
 
 def test_what_was_dropped_is_not_looked_at(real: RealDirectory) -> None:

@@ -167,7 +167,7 @@ def test_another_version_is_reported_counted_and_left_alone(real: RealDirectory)
     spoil(path, lambda data: with_version(data, 2))
     before = path.read_bytes(), (real.path / names.log_name(0)).read_bytes()
     store, started = open_store(real)
-    ((name, left, detail),) = started.troubles
+    ((name, left, detail, _),) = started.troubles
     assert (name, left) == (path.name, True)
     assert "version 2" in detail
     assert store.used_bytes == allocated(real)

@@ -14,7 +14,8 @@ from blockyard.common.errors import BlockyardError
 from blockyard.common.slot_table import PAGE
 from blockyard.worker.core.disk import wire
 from blockyard.worker.core.disk.settings import DirectorySettings, DiskSettings
-from blockyard.worker.disk.device import Answer, Device
+from blockyard.worker.disk.device import Device
+from blockyard.worker.disk.opening import Answer
 from blockyard.worker.disk.segments import SegmentStore, Started
 from blockyard.worker.disk.settings import StoreSettings
 from blockyard.worker.disk.threads import IoClass

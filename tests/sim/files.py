@@ -135,6 +135,8 @@ class ModelFile:
         directory.opened(self)
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        if not self._inode.links:
+            raise strerror(errno.ESTALE)
         if not self._write:
             raise strerror(errno.EBADF)
         data = b"".join(buffers)

@@ -90,12 +90,12 @@ class _Layers:
         self._layers: dict[str, FaultyDirectory] = {}
         self._opened = threading.Condition()
 
-    def open(self, path: Path, *, direct: bool) -> FaultyDirectory:
+    def open(self, path: Path, **how: Any) -> FaultyDirectory:
         """In the place of RealDirectory."""
         with self._opened:
             layer = self._layers.get(str(path))
             if layer is None:
-                layer = self._layers[str(path)] = FaultyDirectory(self._real(path, direct=direct))
+                layer = self._layers[str(path)] = FaultyDirectory(self._real(path, **how))
                 for fault in self._first.get(str(path), ()):
                     layer.inject(_read(fault))
                 self._opened.notify_all()

@@ -39,7 +39,7 @@ class Sick:
     def wait_left_alone(self) -> None:
         """It shows in the metrics and on /readyz."""
         self.worker.wait_metric("disk_devices_left_alone", 1)
-        wait_until(lambda: f"device of {self.folder}" in self.worker.ready()[1], "the directory is told to be degraded")
+        wait_until(lambda: f"disk {self.folder}" in self.worker.ready()[1], "the directory is told to be degraded")
 
     def heal(self) -> None:
         """Everything is as good as before, and nothing was lost by it."""
@@ -148,10 +148,10 @@ def test_a_device_that_hangs_from_the_start_is_told_and_used_once_it_answers(tmp
         engine.wait_attached()
         store_each(engine, range(10))
         assert answer(engine, 9, wait=0.0) is KeyState.HIT
-        wait_until(lambda: f"device of {tmp_path}" in worker.ready()[1], "the directory is told to be degraded")
+        wait_until(lambda: f"disk {tmp_path}" in worker.ready()[1], "the directory is told to be degraded")
         faults.heal(tmp_path)
         wait_until(lambda: worker.metric("disk_copies") == 10, "it is written to")
-        wait_until(lambda: f"device of {tmp_path}" not in worker.ready()[1], "nothing is degraded")
+        wait_until(lambda: f"disk {tmp_path}" not in worker.ready()[1], "nothing is degraded")
 
 
 def test_a_device_that_hangs_leaves_room_in_a_small_pool(tmp_path: Path) -> None:

@@ -61,8 +61,8 @@ def test_one_of_two_disks_fails_and_the_other_goes_on(tmp_path: Path) -> None:
         store_each(engine, range(200, 264))
         told = {number: answer(engine, number) for number in CHUNKS}
         worker.wait_metric("disk_devices_left_alone", 1)
-        wait_until(lambda: f"device of {bad}" in worker.ready()[1], "the directory is told to be degraded")
-        assert f"device of {good}" not in worker.ready()[1]
+        wait_until(lambda: f"disk {bad}" in worker.ready()[1], "the directory is told to be degraded")
+        assert f"disk {good}" not in worker.ready()[1]
         left = {number for number, state in told.items() if state is KeyState.HIT}
         assert 0 < len(left) < len(CHUNKS)
         assert readable(engine, CHUNKS) >= left

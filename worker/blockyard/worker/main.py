@@ -13,11 +13,12 @@ from importlib.metadata import PackageNotFoundError, version
 
 import uvloop
 
-from blockyard.common.config import WorkerConfig, require_disks, require_memory, system_memory_limits
+from blockyard.common.config import WorkerConfig, require_memory, system_memory_limits
 from blockyard.common.logs import fields, set_up
 from blockyard.common.slot_table import STORES_IN_ORDER
 from blockyard.worker.core.settings import CoreSettings
-from blockyard.worker.disk.side import disk_settings, owned
+from blockyard.worker.disk.claims import Claims
+from blockyard.worker.disk.side import claimed, disk_settings
 from blockyard.worker.listener import Listener
 from blockyard.worker.pool import HostPool
 from blockyard.worker.service import Service
@@ -36,25 +37,26 @@ def run(config: WorkerConfig) -> int:
     try:
         # Looked at when a predecessor has ended, which gives its pool back.
         require_memory(config.host_pool, system_memory_limits())
-        require_disks(config.disk, config.disk_floor)
         with (
-            owned(config),
+            claimed(config) as claims,
             _pool(settings) as pool,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            return runner.run(_serve(config, settings, listener, pool))
+            return runner.run(_serve(config, settings, listener, pool, claims))
     finally:
         listener.close()
 
 
-async def _serve(config: WorkerConfig, settings: CoreSettings, listener: Listener, pool: HostPool) -> int:
+async def _serve(
+    config: WorkerConfig, settings: CoreSettings, listener: Listener, pool: HostPool, claims: Claims
+) -> int:
     """Run the service; a bug in it ends the process, since books that may be wrong must serve nobody."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     try:
-        await Service(config, settings, listener, pool).run(stop)
+        await Service(config, settings, listener, pool, claims).run(stop)
     except ExceptionGroup as group:
         _log.critical("the worker has a bug and stops", exc_info=group)
         return _CRASHED

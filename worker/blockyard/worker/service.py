@@ -24,6 +24,7 @@ from blockyard.worker.core import events
 from blockyard.worker.core.policies.registry import POLICIES
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.worker import WorkerCore
+from blockyard.worker.disk.claims import Claims
 from blockyard.worker.disk.side import DiskSide
 from blockyard.worker.disk_watch import DiskWatch
 from blockyard.worker.faces import Faces
@@ -44,15 +45,18 @@ _LAST_WORDS_SECONDS = 2.0
 class Service:
     """One worker over a listener and a pool that its caller owns. Make it on the event loop's thread."""
 
-    def __init__(self, config: WorkerConfig, settings: CoreSettings, listener: Listener, pool: HostPool) -> None:
+    def __init__(
+        self, config: WorkerConfig, settings: CoreSettings, listener: Listener, pool: HostPool, claims: Claims
+    ) -> None:
         self._config = config
         self._settings = settings
         self._pool = pool
+        self._claims = claims
         self._started = time.monotonic()
         self._counters = Counters(Part.WORKER, strict=False)
         self._core = WorkerCore(settings, self._counters, POLICIES[config.policy])
         self._health = Health()
-        self._disk_watch = DiskWatch(self._core.disk.directories.all, self._health)
+        self._disk_watch = DiskWatch(self._core.disk.directories.all, self._core.disk.operations, self._health)
         self._shell = Shell(self._core, pool, self._counters, config.delta_interval)
         self._server = AttachServer(listener, pool.descriptors, self._shell)
         self._cluster = ClusterSide(
@@ -73,7 +77,7 @@ class Service:
         metrics.before_scrape(self._refresh_gauges)
         core = self._core
         async with Faces(self._config.metrics_listen, registry, self._health, core.story, core.validate) as faces:
-            disk = DiskSide(self._config, self._pool, self._health, self._shell.feed)
+            disk = DiskSide(self._config, self._claims, self._pool, self._disk_watch, self._shell.feed)
             with self._threads() as checksums, disk.threads():
                 self._shell.connect(self._server, checksums, self._cluster, disk)
                 await self._serve(stop, str(faces.address), disk)
@@ -138,3 +142,4 @@ class Service:
         counters.choose("blockyard_worker_leader_link", self._cluster.link_state)
         counters.choose("blockyard_worker_etcd_registration", self._cluster.registration_state)
         self._core.show_gauges()
+        counters.set("blockyard_worker_disk_devices_left_alone", self._disk_watch.unused)

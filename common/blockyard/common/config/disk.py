@@ -1,9 +1,8 @@
-"""Owns what a disk directory is in a configuration, and whether the directories fit this machine. It must never know
-how they are used.
+"""Owns what a disk directory is in a configuration, and whether directories fit a file system. It must never
+look at one, since that may take for ever.
 """
 
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,22 +85,8 @@ class FreeSpace(Kind[Floor]):
         return Floor(percent=percent)
 
 
-def require_disks(specs: Sequence[DiskSpec], floor: Floor) -> None:
-    """SettingError, with the arithmetic, if a directory cannot be used or its file system cannot hold its size."""
-    by_device: dict[int, list[DiskSpec]] = {}
-    for spec in specs:
-        if not spec.path.is_dir():
-            raise SettingError("disk", str(spec), "must name a directory that exists")
-        if not os.access(spec.path, os.R_OK | os.W_OK | os.X_OK):
-            raise SettingError("disk", str(spec), "must name a directory that this user can read and write")
-        by_device.setdefault(os.stat(spec.path).st_dev, []).append(spec)
-    for together in by_device.values():
-        _require_space(together, floor)
-
-
-def _require_space(specs: list[DiskSpec], floor: Floor) -> None:
-    """All of one file system."""
-    total = shutil.disk_usage(specs[0].path).total
+def require_room(specs: Sequence[DiskSpec], floor: Floor, total: int) -> None:
+    """SettingError, with the arithmetic, if these do not fit together on their file system of `total` bytes."""
     kept, wanted = floor.of(total), sum(spec.capacity for spec in specs)
     if wanted + kept <= total:
         return

@@ -7,7 +7,9 @@ segments, segment         the store: extents into segments, verified reads, whol
 segment_log               one segment's log
 budget                    bytes against the cap and the floor
 recovery, scan            what a directory holds, from its logs and from the segments themselves
-ownership                 one worker per directory
+unchanging                a directory that can only be read
+ownership, claims         one worker per directory; which of them a worker can start with
+opening, device, side     a directory comes into use; one for the core; all of them
 threads                   who calls all of this: a few threads, bounded queues
 
 docs/disk-format.md describes the files. What to write and what to drop is decided above.

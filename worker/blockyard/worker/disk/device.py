@@ -15,24 +15,12 @@ from blockyard.worker.disk.buffers import aligned
 from blockyard.worker.disk.errors import ExtentTooLarge, NoRoom, SegmentGone
 from blockyard.worker.disk.format.errors import FormatError
 from blockyard.worker.disk.format.values import NO_SALT, Extent, Shape
-from blockyard.worker.disk.io import error_name
+from blockyard.worker.disk.io import error_words
+from blockyard.worker.disk.opening import Opening, Runner
 from blockyard.worker.disk.segments import SegmentStore, Started
 from blockyard.worker.disk.threads import Expired, IoClass
 
-_FOUND_AT_ONCE = 2048
-"""Extents in one event, so that a start with many does not hold up the core."""
-
-_REOPEN_SECONDS = 5.0
 _FULL = {errno.ENOSPC, errno.EDQUOT}
-
-Answer = Callable[[object], None]
-
-
-class Runner(Protocol):
-    """Does blocking work elsewhere and answers here, once per accepted operation: with what it returned, or raised."""
-
-    def submit(self, kind: IoClass, size: int, work: Callable[[], object], answer: Answer) -> bool:
-        """False when there is no place for it."""
 
 
 class SlotMemory(Protocol):
@@ -59,23 +47,20 @@ class Device:
         feed: Callable[[wire.DiskEvent], None],
         trouble: Callable[[str], None],
     ) -> None:
-        self._number = number
         self._runner = runner
         self._memory = memory
-        self._open_store = open_store
         self._feed = feed
-        self._trouble = trouble
-        self._opening = False
+        self._opening = Opening(number, runner, open_store, feed, trouble)
         self._syncing = False
-        self._reopen_at = 0.0
-        self._to_scan: list[int] = []
-        self.store: SegmentStore | None = None
+
+    @property
+    def store(self) -> SegmentStore | None:
+        """None before the directory is open."""
+        return self._opening.store
 
     def tick(self, now: float) -> None:
-        """Open the directory, now and whenever it is time to try again."""
-        if self.store is None and not self._opening and now >= self._reopen_at:
-            self._opening = self._runner.submit(IoClass.UPKEEP, 0, self._open_store, self._opened)
-            self._reopen_at = now + _REOPEN_SECONDS
+        """Open the directory, and read what could not be read, now and whenever it is time to try again."""
+        self._opening.tick(now)
 
     def execute(self, one: wire.DiskInstruction) -> None:
         """Begin an operation; its event comes later, never before this returns to the core."""
@@ -148,43 +133,6 @@ class Device:
         if not self._runner.submit(kind, size, work, answer):
             self._feed(wire.DiskFailed(op, "busy", "too many operations wait"))
 
-    # -- the start ---------------------------------------------------------------------------------------
-
-    def _opened(self, result: object) -> None:
-        self._opening = False
-        if isinstance(result, BaseException):
-            self._trouble(f"cannot be opened: {_words(result)}")
-            return
-        assert isinstance(result, tuple)
-        self.store, started = result
-        self._trouble("; ".join(trouble.detail for trouble in started.troubles if trouble.left))
-        self._to_scan = sorted(started.to_scan, reverse=True)
-        segments = [one.number for one in self.store.segments()]
-        extents = started.extents
-        for start in range(0, max(1, len(extents)), _FOUND_AT_ONCE):
-            self._tell(extents[start : start + _FOUND_AT_ONCE], segments if not start else [])
-        self._scan_next()
-
-    def _scan_next(self) -> None:
-        """One segment after the other, the youngest first, and then the directory is known."""
-        if not self._to_scan:
-            self._tell([], [], last=True)
-            return
-        number, store = self._to_scan.pop(0), self.store
-        assert store is not None
-        if not self._runner.submit(IoClass.UPKEEP, 0, lambda: store.scan(number), self._scanned):
-            self._tell([], [], last=True)
-
-    def _scanned(self, result: object) -> None:
-        """A segment that cannot be scanned keeps its room, and what its log told of it."""
-        if isinstance(result, list):
-            self._tell(result, [])
-        self._scan_next()
-
-    def _tell(self, extents: list[Extent], segments: list[int], last: bool = False) -> None:
-        if extents or segments or last:
-            self._feed(wire.DiskFound(self._number, extents, segments, last))
-
 
 def _move(store: SegmentStore, extent: Extent) -> Extent:
     shape = extent.shape
@@ -213,7 +161,7 @@ def _reclaimed(op: int, result: object) -> wire.DiskEvent:
 
 
 def _failed(op: int, error: BaseException) -> wire.DiskEvent:
-    return wire.DiskFailed(op, _reason(error), _words(error))
+    return wire.DiskFailed(op, _reason(error), error_words(error))
 
 
 def _reason(error: BaseException) -> wire.Failure:
@@ -230,10 +178,6 @@ def _reason(error: BaseException) -> wire.Failure:
     if isinstance(error, OSError):
         return "full" if error.errno in _FULL else "io"
     raise error
-
-
-def _words(error: BaseException) -> str:
-    return error_name(error) if isinstance(error, OSError) else str(error)
 
 
 def _ignore(result: object) -> None:

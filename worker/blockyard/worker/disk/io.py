@@ -147,3 +147,8 @@ def _after(buffers: list[memoryview], done: int) -> list[memoryview]:
 def error_name(error: OSError) -> str:
     """A bounded word for counters: EIO, ENOSPC, …"""
     return errno.errorcode.get(error.errno or 0, "unknown")
+
+
+def error_words(error: BaseException) -> str:
+    """What went wrong, for people."""
+    return (error.strerror or error_name(error)) if isinstance(error, OSError) else str(error) or type(error).__name__

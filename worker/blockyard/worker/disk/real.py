@@ -6,9 +6,10 @@ Paths are resolved anew by each operation, so a file system that was mounted aga
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from blockyard.worker.disk.io import Buffer, Entry, FileStat, Listing, Space
@@ -25,6 +26,9 @@ class RealFile:
         self._direct = direct
 
     def pwritev(self, buffers: Sequence[Buffer], offset: int) -> int:
+        if not os.fstat(self._fd).st_nlink:
+            # Somebody removed it, so nobody could read this back.
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         return os.pwritev(self._fd, buffers, offset)
 
     def preadv(self, buffers: Sequence[memoryview], offset: int) -> int:
@@ -51,11 +55,15 @@ class RealFile:
 
 
 class RealDirectory:
-    """A folder on a mounted file system. `direct` comes from probe.py."""
+    """A folder on a mounted file system. `direct` comes from probe.py.
 
-    def __init__(self, path: Path, *, direct: bool) -> None:
+    `ensure` is called where another folder may have its name by now, and raises OSError unless this is the right one.
+    """
+
+    def __init__(self, path: Path, *, direct: bool, ensure: Callable[[], None] = lambda: None) -> None:
         self.path = path
         self._direct = direct
+        self._ensure = ensure
 
     @property
     def direct(self) -> bool:
@@ -73,6 +81,7 @@ class RealDirectory:
         return Listing(tuple(sorted(found)), own)
 
     def create(self, name: str, size: int, *, direct: bool) -> RealFile:
+        self._ensure()
         fd = self._open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, direct)
         try:
             if size:
@@ -85,7 +94,12 @@ class RealDirectory:
         return RealFile(fd, direct=direct and self._direct)
 
     def open(self, name: str, *, direct: bool, write: bool = False) -> RealFile:
-        fd = self._open(name, os.O_RDWR if write else os.O_RDONLY, direct)
+        try:
+            fd = self._open(name, os.O_RDWR if write else os.O_RDONLY, direct)
+        except FileNotFoundError:
+            # One file that is missing is that; when all are missing, it is the device that fails.
+            self._ensure()
+            raise
         return RealFile(fd, direct=direct and self._direct)
 
     def rename(self, old: str, new: str) -> None:

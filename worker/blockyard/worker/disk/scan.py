@@ -1,12 +1,11 @@
 """Finds extents in a segment without its log. Owns the walk over its pages; changes nothing.
 
-Only what is whole is found: a header that fits this segment and this place, and a payload that matches it. A page that
-begins no such extent is stepped over.
+A header counts that fits this segment and this place. A page that begins no such extent is stepped over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.buffers import aligned
@@ -31,7 +30,9 @@ class _Window:
         """The page at `at`; None where the file ends."""
         if not self._start <= at < self._end:
             self._start = at
-            self._end = at + read_full(self._file, [self._memory], at) // PAGE * PAGE
+            self._end = at
+            self._end += read_full(self._file, [self._memory], at) // PAGE * PAGE
+            self._file.forget(at, self._end - at)
         if at >= self._end:
             return None
         return self._memory[at - self._start : at - self._start + PAGE]
@@ -40,24 +41,38 @@ class _Window:
 def scan(
     file: DiskFile, size: int, number: int, uuid: bytes, known: Mapping[int, Extent], checksum: Checksum
 ) -> tuple[list[Extent], int]:
-    """Extents that are not `known` (by offset), and where the last extent of all ends."""
-    window, found, at, end = _Window(file, size), [], PAGE, PAGE
+    """Extents that are whole and not `known` (by offset), and where the last extent of all ends."""
+    unknown = headers(file, size, number, uuid, known)
+    found = [header.extent for header in unknown if _is_whole(file, header, checksum)]
+    return found, max([PAGE, *(extent.end for extent in [*known.values(), *found])])
+
+
+def headers(
+    file: DiskFile, size: int, number: int, uuid: bytes, known: Mapping[int, Extent], *, over_unreadable: bool = False
+) -> Iterator[ExtentHeader]:
+    """Headers of extents that are not `known`, whole or not. Where the device gives nothing it ends with an OSError, or
+    steps over that.
+    """
+    window, at = _Window(file, size), PAGE
     while at < size:
         if at in known:
-            at = end = known[at].end
+            at = known[at].end
             continue
-        page = window.page(at)
+        try:
+            page = window.page(at)
+        except OSError:
+            if not over_unreadable:
+                raise
+            at += _WINDOW
+            continue
         if page is None:
             break
         header = _header(page, number, uuid, at)
         if header is None or header.extent.end > size:
             at += PAGE
             continue
-        if _is_whole(file, header, checksum):
-            found.append(header.extent)
-            end = header.extent.end
+        yield header
         at = header.extent.end
-    return found, end
 
 
 def _header(page: memoryview, number: int, uuid: bytes, at: int) -> ExtentHeader | None:

@@ -49,6 +49,15 @@ class Segment:
     """Of one that is not scanned yet: offsets that were dropped."""
     log_lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @classmethod
+    def unread(cls, number: int) -> Segment:
+        """One whose files the device does not give now. It takes its room, and a scan tries again."""
+        return cls(number, b"", 0, 0, None, known={})
+
+    @property
+    def is_unread(self) -> bool:
+        return not self.uuid
+
     @property
     def busy(self) -> bool:
         return bool(self.readers or self.writers)

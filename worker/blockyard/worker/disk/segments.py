@@ -9,6 +9,7 @@ hangs holds up no read.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import threading
 import time
@@ -27,7 +28,7 @@ from blockyard.worker.disk.format.names import segment_name
 from blockyard.worker.disk.format.segment_header import UUID_BYTES
 from blockyard.worker.disk.format.values import Extent, Shape
 from blockyard.worker.disk.io import DiskDirectory, read_full, write_all
-from blockyard.worker.disk.recovery import Trouble, recover
+from blockyard.worker.disk.recovery import FoundSegment, Trouble, read_again, recover
 from blockyard.worker.disk.segment import Segment, SegmentInfo
 from blockyard.worker.disk.settings import StoreSettings
 from blockyard.worker.disk.verify import Checksum, check_areas, check_header, verified, xxh3
@@ -53,7 +54,7 @@ class SegmentStore:
         self._next_seq = next_seq
         self._growing: Segment | None = None
         # Nobody knows whether the life before had synced what it left.
-        self._dirty = set(segments)
+        self._dirty = {number for number, one in segments.items() if not one.is_unread}
         self._pages = HeaderPages()
         self._lock = threading.Lock()
         self._making = threading.Lock()
@@ -75,12 +76,10 @@ class SegmentStore:
         shop.budget.recount(directory.entries())
         extents = sorted((extent for one in found.segments for extent in one.live()), key=lambda extent: extent.seq)
         to_scan = [one for one in found.segments if not one.sealed]
-        # A scan may find higher numbers than any log tells, but no more of them than fit.
-        next_seq = 1 + max((extent.seq for one in found.segments for extent in one.known.values()), default=0)
-        next_seq += sum(one.size // (2 * PAGE) for one in to_scan)
-        segments = {one.header.segment: lifecycle.known_segment(directory, one) for one in found.segments}
-        started = Started(extents, [one.header.segment for one in to_scan], found.troubles)
-        return cls(shop, segments, found.next_segment, next_seq), started
+        segments = {number: Segment.unread(number) for number in found.unread}
+        segments |= {one.header.segment: lifecycle.known_segment(directory, one) for one in found.segments}
+        started = Started(extents, [*(one.header.segment for one in to_scan), *found.unread], found.troubles)
+        return cls(shop, segments, found.next_segment, _seq_after(found.segments)), started
 
     def append(
         self, key: bytes, salt_tag: bytes, shape: Shape, checksums: Sequence[int], areas: Sequence[memoryview]
@@ -135,12 +134,17 @@ class SegmentStore:
             return True
 
     def scan(self, number: int) -> list[Extent]:
-        """Look through a segment that a start told of, and seal it; what was found beyond the log.
+        """Look through a segment that a start told of, and seal it; what was found beyond the log, or all of it if it
+        could not be read before. Raises SegmentGone, or OSError; then it may be tried again.
 
         What was found may be older than what is known of the same key: the higher `seq` counts.
         """
+        known: list[Extent] = []
         with self._using(number) as segment:
-            return [] if segment.known is None else lifecycle.scan_segment(self._shop, segment)
+            if segment.is_unread:
+                known = self._read_again(segment)
+        with self._using(number) as segment:
+            return known if segment.known is None else [*known, *lifecycle.scan_segment(self._shop, segment)]
 
     def reclaim(self, number: int) -> bool:
         """Remove a segment with all that is in it; from now on nobody begins to use it.
@@ -228,9 +232,12 @@ class SegmentStore:
             with self._pages.page() as page:
                 page[:] = header.pack()
                 write_all(segment.file, [page, *areas], header.extent.offset)
-        except OSError:
+        except OSError as error:
             with self._lock:
                 segment.give_back(header.extent)
+                if error.errno == errno.ESTALE and self._growing is segment:
+                    # Its file is gone: the next write begins another.
+                    self._growing = None
             raise
 
     def _replace(self, full: Segment | None, size: int) -> None:
@@ -267,6 +274,20 @@ class SegmentStore:
         with self._lock:
             segment.writers -= 1
 
+    def _read_again(self, unread: Segment) -> list[Extent]:
+        """Put what is there by now in its place; what its log tells. Nobody may use it any more if it is no segment."""
+        number = unread.number
+        found = read_again(self._shop.directory, number).segments
+        with self._lock:
+            if unread.retired or self._segments.get(number) is not unread:
+                raise SegmentGone(f"segment {number} was reclaimed")
+            del self._segments[number]
+            for one in found:
+                self._segments[number] = lifecycle.known_segment(self._shop.directory, one)
+                self._dirty.add(number)
+                self._next_seq = max(self._next_seq, _seq_after(found))
+        return [extent for one in found for extent in one.live()]
+
     def _note_drop(self, segment: Segment, extent: Extent) -> bool:
         with segment.log_lock:
             if segment.known is not None:
@@ -291,3 +312,9 @@ class SegmentStore:
         finally:
             with self._lock:
                 segment.readers -= 1
+
+
+def _seq_after(found: Sequence[FoundSegment]) -> int:
+    """A scan may find higher numbers than any log tells, but no more of them than fit."""
+    last = max((extent.seq for one in found for extent in one.known.values()), default=0)
+    return 1 + last + sum(one.size // (2 * PAGE) for one in found if not one.sealed)

@@ -1,4 +1,4 @@
-"""All directories of a worker: their locks, threads and clocks. Owns who runs what where; decides nothing.
+"""All directories of a worker: their threads and clocks. Owns who runs what where; decides nothing.
 
 What threads answer is handed to the event loop, where the core lives. A thread that hangs in a system call is left
 behind at the end: its process must not wait for a broken device.
@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
-from blockyard.common.config import DiskSpec, SettingError, WorkerConfig
-from blockyard.common.logs import fields
+from blockyard.common.config import DiskSpec, WorkerConfig
 from blockyard.worker.core.disk import wire
 from blockyard.worker.core.disk.settings import DirectorySettings, DiskSettings
-from blockyard.worker.disk.device import Answer, Device, SlotMemory
-from blockyard.worker.disk.ownership import DirectoryOwned, Ownership
+from blockyard.worker.disk.claims import Claims
+from blockyard.worker.disk.device import Device, SlotMemory
+from blockyard.worker.disk.opening import Answer
+from blockyard.worker.disk.own_thread import on_own_thread
 from blockyard.worker.disk.probe import probe
 from blockyard.worker.disk.real import RealDirectory
 from blockyard.worker.disk.segments import SegmentStore, Started
 from blockyard.worker.disk.settings import StoreSettings
 from blockyard.worker.disk.threads import IoClass, IoThreads, Limits
-from blockyard.worker.health import Health
-
-_log = logging.getLogger(__name__)
+from blockyard.worker.disk_watch import DiskWatch
 
 _TICK_SECONDS = 0.1
 _LAST_SECONDS = 5.0
@@ -39,21 +37,23 @@ class DiskSide:
     def __init__(
         self,
         config: WorkerConfig,
+        claims: Claims,
         memory: SlotMemory,
-        health: Health,
+        watch: DiskWatch,
         feed: Callable[[wire.DiskEvent], None],
     ) -> None:
         self._config = config
-        self._health = health
+        self._watch = watch
+        self._feed = feed
         self._runners = [_Threads(f"disk-{number}", config) for number in range(len(config.disk))]
         self._devices = [
             Device(
                 number,
                 self._runners[number],
                 memory,
-                lambda spec=spec: _open(spec, config),  # type: ignore[misc]
-                feed,
-                lambda words, spec=spec: self._trouble(spec, words),  # type: ignore[misc]
+                partial(_open, spec, config, claims),
+                partial(self._ended, number),
+                partial(self._trouble, number),
             )
             for number, spec in enumerate(config.disk)
         ]
@@ -84,31 +84,29 @@ class DiskSide:
         finally:
             for threads, device in zip(self._runners, self._devices, strict=True):
                 if threads.stop(_LAST_SECONDS) and device.store is not None:
-                    with contextlib.suppress(OSError):
-                        device.store.close()
+                    with contextlib.suppress(OSError, TimeoutError):
+                        on_own_thread("disk end", device.store.close).result(_LAST_SECONDS)
 
-    def _trouble(self, spec: DiskSpec, words: str) -> None:
-        part = f"disk {spec.path}"
-        if words:
-            self._health.ill(part, words)
-            _log.error("disk directory is not used as it should be", extra=fields(path=spec.path, reason=words))
-        else:
-            self._health.well(part)
+    def _ended(self, number: int, event: wire.DiskEvent) -> None:
+        if isinstance(event, wire.DiskFailed) and event.reason in ("io", "full"):
+            self._watch.failed(number, event.detail)
+        self._feed(event)
+
+    def _trouble(self, number: int, words: str) -> None:
+        self._watch.trouble(number, words, is_open=self._devices[number].store is not None)
 
 
 @contextlib.contextmanager
-def owned(config: WorkerConfig) -> Iterator[None]:
-    """This process alone uses the directories until the block ends. Raises SettingError naming who does already."""
-    with contextlib.ExitStack() as held:
-        for spec in config.disk:
-            try:
-                lock = Ownership(spec.path, f"worker {config.node_id} (pid {os.getpid()})")
-            except DirectoryOwned as error:
-                raise SettingError("disk", str(spec), str(error)) from None
-            except OSError as error:
-                raise SettingError("disk", str(spec), f"cannot be locked: {error.strerror}") from None
-            held.callback(lock.close)
-        yield
+def claimed(config: WorkerConfig) -> Iterator[Claims]:
+    """This process alone uses the directories until the block ends. Raises SettingError for one that it may not use;
+    a device that hangs or fails keeps nobody from starting.
+    """
+    claims = Claims(config.disk, config.disk_floor, f"worker {config.node_id} (pid {os.getpid()})")
+    claims.begin(config.disk_patience)
+    try:
+        yield claims
+    finally:
+        claims.close()
 
 
 class _Threads:
@@ -136,12 +134,6 @@ class _Threads:
         return self._threads.stop(timeout)
 
 
-def store_settings(spec: DiskSpec, config: WorkerConfig) -> StoreSettings:
-    """What a directory's store works with. Raises OSError where the file system does not answer."""
-    floor = config.disk_floor.of(shutil.disk_usage(spec.path).total)
-    return StoreSettings(spec.capacity, floor, config.disk_segment)
-
-
 def disk_settings(config: WorkerConfig) -> DiskSettings:
     """What the core works with."""
     each = [StoreSettings(spec.capacity, 0, config.disk_segment) for spec in config.disk]
@@ -156,6 +148,8 @@ def disk_settings(config: WorkerConfig) -> DiskSettings:
     )
 
 
-def _open(spec: DiskSpec, config: WorkerConfig) -> tuple[SegmentStore, Started]:
-    directory = RealDirectory(spec.path, direct=probe(spec.path).direct)
-    return SegmentStore.open(directory, store_settings(spec, config))
+def _open(spec: DiskSpec, config: WorkerConfig, claims: Claims) -> tuple[SegmentStore, Started]:
+    claim = claims.get(spec)
+    settings = StoreSettings(spec.capacity, config.disk_floor.of(claim.total), config.disk_segment)
+    directory = RealDirectory(spec.path, direct=probe(spec.path).direct, ensure=claim.lock.ensure)
+    return SegmentStore.open(directory, settings)

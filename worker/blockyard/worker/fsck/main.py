@@ -17,12 +17,15 @@ from blockyard.common.errors import ConfigError
 from blockyard.worker.disk.format.names import LOCK, segment_of
 from blockyard.worker.disk.io import error_name
 from blockyard.worker.disk.ownership import DirectoryOwned, Ownership
+from blockyard.worker.disk.recovery import Kind
 from blockyard.worker.fsck.repair import repair
 from blockyard.worker.fsck.report import Report
 from blockyard.worker.fsck.walk import CheckedSegment, Judged, Walk
 
 CLEAN = 0
 DAMAGED = 1
+
+_DAMAGE = (Kind.DAMAGED, Kind.UNREADABLE)
 
 
 def run(path: Path, *, each: bool, mend: bool) -> int:
@@ -39,7 +42,7 @@ def run(path: Path, *, each: bool, mend: bool) -> int:
 
 def _check(path: Path, report: Report, *, each: bool, mend: bool) -> int:
     walk = Walk(path)
-    damaged, faults = list[Judged](), sum(one.kind.is_damage for one in walk.remarks)
+    damaged, faults = list[Judged](), sum(one.kind in _DAMAGE for one in walk.troubles)
     if each:
         report.head_of_list()
     for segment in _shown(walk, quiet=each):
@@ -49,7 +52,7 @@ def _check(path: Path, report: Report, *, each: bool, mend: bool) -> int:
         if each:
             report.extents(segment)
     report.segments()
-    report.remarks(walk.remarks)
+    report.troubles(walk.troubles)
     report.damage(damaged)
     if mend:
         # What the device did not give may be there the next time.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -28,8 +29,12 @@ class Repaired(NamedTuple):
 def repair(path: Path, damaged: Sequence[Extent]) -> Repaired:
     """Remove what a start removes, seal what has no seal, drop what is damaged, sync. Raises OSError."""
     store, started = SegmentStore.open(RealDirectory(path, direct=False), _SETTINGS)
+    rebuilt = 0
     for number in started.to_scan:
-        store.scan(number)
+        # What the device does not give stays as it is.
+        with contextlib.suppress(OSError):
+            store.scan(number)
+            rebuilt += 1
     # What only the walk found is not whole, so the scan did not take it over.
     known = set(started.extents)
     dropped, kept = list[Extent](), list[Extent]()
@@ -37,4 +42,4 @@ def repair(path: Path, damaged: Sequence[Extent]) -> Repaired:
         (dropped if extent not in known or store.drop(extent) else kept).append(extent)
     store.close()
     removed = [trouble for trouble in started.troubles if not trouble.left]
-    return Repaired(removed, len(started.to_scan), dropped, kept)
+    return Repaired(removed, rebuilt, dropped, kept)

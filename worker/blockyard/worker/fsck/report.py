@@ -10,13 +10,13 @@ from rich.text import Text
 
 from blockyard.worker.disk.format.names import segment_name
 from blockyard.worker.disk.format.values import Extent, Shape
-from blockyard.worker.fsck.remarks import Kind, Remark
+from blockyard.worker.disk.recovery import Kind, Trouble
 from blockyard.worker.fsck.repair import Repaired
 from blockyard.worker.fsck.walk import CheckedSegment, Judged
 
 _FATE = {
     Kind.DAMAGED: "damaged; the next start of a worker removes it",
-    Kind.UNREADABLE: "cannot be read; left alone",
+    Kind.UNREADABLE: "cannot be read now; left alone",
     Kind.FOREIGN: "of another version; left alone",
     Kind.LEFTOVER: "half made when a worker ended; the next start of a worker removes it",
 }
@@ -68,8 +68,8 @@ class Report:
         if self._segments:
             self._console.print(self._table)
 
-    def remarks(self, remarks: list[Remark]) -> None:
-        for one in remarks:
+    def troubles(self, troubles: list[Trouble]) -> None:
+        for one in troubles:
             self._line(f"{one.name}: {_FATE[one.kind]} ({one.detail})")
 
     def damage(self, damaged: list[Judged]) -> None:

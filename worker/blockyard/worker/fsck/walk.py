@@ -7,25 +7,21 @@ page as well, since its log may not know all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.buffers import aligned
-from blockyard.worker.disk.format.errors import Damaged, FormatError
-from blockyard.worker.disk.format.extent_header import MAGIC, parse_extent_header
-from blockyard.worker.disk.format.log import Put, parse_log_header, parse_records
-from blockyard.worker.disk.format.names import log_name, segment_name
+from blockyard.worker.disk.format.errors import FormatError
+from blockyard.worker.disk.format.names import segment_name
 from blockyard.worker.disk.format.values import Extent, Shape
 from blockyard.worker.disk.io import DiskFile, error_name, read_full
-from blockyard.worker.disk.recovery import FoundSegment, recover
+from blockyard.worker.disk.recovery import NO_LOG, FoundSegment, recover
+from blockyard.worker.disk.scan import headers
+from blockyard.worker.disk.unchanging import UnchangingDirectory
 from blockyard.worker.disk.verify import verified, xxh3
-from blockyard.worker.fsck.remarks import Remark, remark
-from blockyard.worker.fsck.unchanging import UnchangingDirectory
-
-_WINDOW = 1 << 20
 
 
 class Judged(NamedTuple):
@@ -53,14 +49,14 @@ class CheckedSegment:
 
 
 class Walk:
-    """`remarks` are known at once; `segments` reads all bytes as it goes, in the order of numbers."""
+    """`troubles` are known at once; `segments` reads all bytes as it goes, in the order of numbers."""
 
     def __init__(self, path: Path) -> None:
         """Raises OSError where the directory itself cannot be read."""
         self._directory = UnchangingDirectory(path)
         found = recover(self._directory)
         self._found = sorted(found.segments, key=lambda one: one.header.segment)
-        self.remarks: list[Remark] = [remark(self._directory, trouble) for trouble in found.troubles]
+        self.troubles = found.troubles
         self.total_bytes = sum(one.size for one in self._found)
 
     def segments(self) -> Iterator[CheckedSegment]:
@@ -71,8 +67,7 @@ class Walk:
 
 def _checked(directory: UnchangingDirectory, found: FoundSegment) -> CheckedSegment:
     number = found.header.segment
-    log_damage = "" if found.sealed else _log_damage(directory, found)
-    segment = CheckedSegment(number, found.size, found.sealed, log_damage)
+    segment = CheckedSegment(number, found.size, found.sealed, found.log_damage)
     file = directory.open(segment_name(number), direct=False)
     try:
         # What is in the page cache says nothing about the device.
@@ -80,39 +75,17 @@ def _checked(directory: UnchangingDirectory, found: FoundSegment) -> CheckedSegm
         reader = _Reader(file, found)
         segment.judged = [reader.judge(extent) for extent in found.live()]
         if not found.sealed:
-            for judged in map(reader.judge, reader.beyond(found.known)):
-                if judged.damage and not log_damage:
+            for judged in map(reader.judge, reader.beyond()):
+                if judged.damage and not found.log_damage:
                     segment.unfinished += 1
                 else:
                     segment.judged.append(judged)
     finally:
         file.close()
     segment.judged.sort(key=lambda one: one.extent.offset)
-    if log_damage == _NO_LOG and not segment.judged:
+    if found.log_damage == NO_LOG and not segment.judged:
         segment.log_damage = ""
     return segment
-
-
-_NO_LOG = "there is no log"
-
-
-def _log_damage(directory: UnchangingDirectory, found: FoundSegment) -> str:
-    """What is wrong with the log of a segment without a seal; nothing, if only the seal is missing."""
-    try:
-        data = directory.start_of(log_name(found.header.segment), found.log_size or _WINDOW)
-        if not any(data[:PAGE]):
-            return _NO_LOG
-        parsed = parse_records(data, parse_log_header(data).uuid)
-    except FileNotFoundError:
-        return _NO_LOG
-    except OSError as error:
-        return f"the log cannot be read: {error_name(error)}"
-    except Damaged as error:
-        return str(error)
-    if parsed.damage is not None:
-        return str(parsed.damage)
-    puts = {record.offset for record in parsed.records if isinstance(record, Put)}
-    return "" if puts == found.known.keys() else "a record of the log does not follow from those before it"
 
 
 class _Reader:
@@ -120,9 +93,7 @@ class _Reader:
 
     def __init__(self, file: DiskFile, found: FoundSegment) -> None:
         self._file = file
-        self._uuid = found.header.uuid
-        self._number = found.header.segment
-        self._size = found.size
+        self._found = found
         self._page = aligned(PAGE)
         self._payload = aligned(PAGE)
 
@@ -134,46 +105,18 @@ class _Reader:
             self._file.forget(extent.offset, done)
             if done < size:
                 return Judged(extent, f"extent has {done} of {size} bytes")
-            verified(self._page, areas, self._uuid, extent, xxh3)
+            verified(self._page, areas, self._found.header.uuid, extent, xxh3)
         except FormatError as error:
             return Judged(extent, str(error))
         except OSError as error:
             return Judged(extent, f"cannot be read: {error_name(error)}", unread=True)
         return Judged(extent)
 
-    def beyond(self, known: Mapping[int, Extent]) -> Iterator[Extent]:
+    def beyond(self) -> Iterator[Extent]:
         """Extents by the headers that stand where the log tells of nothing, whole or not."""
-        at = PAGE
-        for offset, page in self._pages():
-            if offset < at:
-                continue
-            if offset in known:
-                at = known[offset].end
-            elif (extent := self._extent(page, offset)) is not None:
-                at = extent.end
-                yield extent
-
-    def _pages(self) -> Iterator[tuple[int, memoryview]]:
-        window = aligned(_WINDOW)
-        for start in range(0, self._size, _WINDOW):
-            try:
-                done = read_full(self._file, [window], start)
-            except OSError:
-                continue
-            self._file.forget(start, done)
-            for offset in range(0, done // PAGE * PAGE, PAGE):
-                yield start + offset, window[offset : offset + PAGE]
-
-    def _extent(self, page: memoryview, offset: int) -> Extent | None:
-        if page[: len(MAGIC)] != MAGIC:
-            return None
-        try:
-            header = parse_extent_header(page, self._number)
-        except FormatError:
-            return None
-        extent = header.extent
-        fits = header.uuid == self._uuid and extent.offset == offset and extent.end <= self._size
-        return extent if fits else None
+        header, found = self._found.header, self._found
+        place = (self._file, found.size, header.segment, header.uuid, found.known)
+        return (one.extent for one in headers(*place, over_unreadable=True))
 
     def _areas(self, shape: Shape) -> list[memoryview]:
         if len(self._payload) < shape.areas * shape.stride:
