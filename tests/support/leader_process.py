@@ -69,12 +69,13 @@ class LeaderProcess(ChildProcess):
 
     def get(self, path: str, body: bytes | None = None) -> tuple[int, Any]:
         """Status and JSON (or text, of /metrics) of a GET, or of a POST when there is a body."""
-        request = urllib.request.Request(f"http://{self.http}{path}", data=body)
-        try:
-            with _opener.open(request, timeout=10) as answer:
-                return answer.status, _content(answer.headers["Content-Type"], answer.read())
-        except urllib.error.HTTPError as error:
-            return error.code, _content(error.headers["Content-Type"], error.read())
+        return _answer(urllib.request.Request(f"http://{self.http}{path}", data=body))
+
+    def order(self, path: str, body: object = None, method: str = "POST") -> tuple[int, Any]:
+        """Status and JSON of a request that has something done."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        return _answer(urllib.request.Request(f"http://{self.http}{path}", data, headers, method=method))
 
     def metric(self, name: str, **labels: str) -> float:
         """Sum of the series of `blockyard_leader_<name>` with these labels; 0 if there is none yet."""
@@ -125,6 +126,14 @@ def wait_for(found: Callable[[], T | None], timeout: float, what: str, detail: C
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout:g} s: {what}\n{detail()[-4000:]}")
         time.sleep(0.03)
+
+
+def _answer(request: urllib.request.Request) -> tuple[int, Any]:
+    try:
+        with _opener.open(request, timeout=10) as answer:
+            return answer.status, _content(answer.headers["Content-Type"], answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, _content(error.headers["Content-Type"], error.read())
 
 
 def _content(kind: str, body: bytes) -> Any:

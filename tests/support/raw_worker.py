@@ -22,12 +22,11 @@ M = TypeVar("M", bound=wire.ToWorker)
 _TIMEOUT_S = 15.0
 
 
-def register(etcd: EtcdServer, node: str, *, cluster: str = "test") -> int:
+def register(etcd: EtcdServer, node: str, *, cluster: str = "test", **more: object) -> int:
     """Put a registration; returns its incarnation."""
     name = f"/blockyard/{cluster}/workers/{node}"
-    etcd.ctl(
-        "put", name, json.dumps({"node": node, "boot_id": (b"b" * 16).hex(), "version": "0.0.1", "pool_bytes": 4096})
-    )
+    entry = {"node": node, "boot_id": (b"b" * 16).hex(), "version": "0.0.1", "pool_bytes": 4096} | more
+    etcd.ctl("put", name, json.dumps(entry))
     return int(json.loads(etcd.ctl("get", name, "-w", "json"))["kvs"][0]["create_revision"])
 
 

@@ -6,8 +6,13 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import msgspec
+from aiohttp import web
+
 from blockyard.common.identity import DIGEST_BYTES, Key
 from blockyard.common.messages.cluster import TIER_DISK, TIER_GPU, TIER_HOST
+from blockyard.leader.core.drains import Drain
+from blockyard.leader.core.orders import Job
 from blockyard.leader.core.views import Degradation, Holding, WorkerView
 from blockyard.leader.service import Service
 
@@ -19,6 +24,15 @@ _SHOWN = 80
 
 class BadQuery(ValueError):
     """A query that cannot be answered; the message is one line saying what would be right."""
+
+
+class StandsBy(Exception):
+    """This process does not lead at the moment."""
+
+
+def reply(answer: Json, status: int = 200) -> web.Response:
+    """An answer as the body of a response."""
+    return web.Response(body=msgspec.json.encode(answer), status=status, content_type="application/json")
 
 
 def parse_key(text: str) -> Key:
@@ -45,12 +59,13 @@ def parse_keys(texts: Sequence[str], limit: int) -> list[Key]:
 def workers(service: Service) -> Json:
     """Every registered worker."""
     core = service.core
-    return _framed(service, {"workers": [_worker(view) for view in core.workers()]})
+    drains = core.direction.drains.by_node
+    return framed(service, {"workers": [_worker(view, drains.get(view.node)) for view in core.workers()]})
 
 
 def where(service: Service, key: Key) -> Json:
     """Who holds one key."""
-    return _framed(service, {"key": key.hex(), "holders": [_holding(found) for found in service.core.where(key)]})
+    return framed(service, {"key": key.hex(), "holders": [_holding(found) for found in service.core.where(key)]})
 
 
 def match(service: Service, keys: Sequence[Key]) -> Json:
@@ -65,7 +80,13 @@ def match(service: Service, keys: Sequence[Key]) -> Json:
         }
         for prefix in core.match(keys)
     ]
-    return _framed(service, {"keys": len(keys), "workers": found})
+    return framed(service, {"keys": len(keys), "workers": found})
+
+
+def orders(service: Service, cause: str) -> Json:
+    """The book of orders, or what of it has one cause."""
+    found = [job for job in service.core.direction.orders if cause in ("", job.cause)]
+    return framed(service, {"orders": [_order(job) for job in found]})
 
 
 def readiness(service: Service) -> Json:
@@ -98,7 +119,8 @@ def wall_clock(since: float) -> str:
     return datetime.fromtimestamp(time.time() - age, UTC).isoformat(timespec="milliseconds")
 
 
-def _framed(service: Service, answer: Json) -> Json:
+def framed(service: Service, answer: Json) -> Json:
+    """The answer, after what it is worth."""
     epoch = service.core.epoch
     return {"epoch": epoch.number if epoch else 0, "partial": service.core.partial, **answer}
 
@@ -108,7 +130,36 @@ def _holding(found: Holding) -> Json:
     return {"node": found.node, "incarnation": found.incarnation, "tiers": tiers, "stale": found.stale}
 
 
-def _worker(view: WorkerView) -> Json:
+def _order(job: Job) -> Json:
+    return {
+        "job": job.number,
+        "cause": job.cause,
+        "worker": job.node,
+        "kind": job.kind,
+        "state": job.state,
+        "keys": len(job.keys),
+        "from": job.source or None,
+        "fingerprint": job.fingerprint.hex() or None,
+        "count": job.count,
+        "left": job.left,
+        "reason": job.reason,
+    }
+
+
+def _drain(drain: Drain) -> Json:
+    return {
+        "cause": drain.cause,
+        "since": wall_clock(drain.since),
+        "state": "waiting" if drain.obstacle else drain.state,
+        "left": drain.left,
+        "copied": drain.copied,
+        "in_flight": sum(len(job.keys) for job in drain.copies),
+        "unplaceable": drain.unplaceable,
+        "reason": drain.obstacle or drain.reason,
+    }
+
+
+def _worker(view: WorkerView, drain: Drain | None) -> Json:
     # What a worker without a link said last of its engines may be long out of date.
     known = view.state != "lost"
     return {
@@ -123,6 +174,8 @@ def _worker(view: WorkerView) -> Json:
         "applied_seq": view.applied_seq,
         "pool_bytes": view.info.pool_bytes if view.pool_bytes is None else view.pool_bytes,
         "used_bytes": view.used_bytes,
+        "peer": view.info.peer or None,
+        "drain": _drain(drain) if drain else None,
         "engines": [
             {"engine": engine.engine, "model": engine.model, "state": engine.state if known else "unknown"}
             for engine in view.engines

@@ -31,4 +31,6 @@ def _refresh(service: Service) -> None:
     gauge("blockyard_leader_index_keys", core.index.keys)
     gauge("blockyard_leader_index_copies", core.index.copies)
     gauge("blockyard_leader_snapshots_waiting", len(core.dialogue.turns.waiting))
+    gauge("blockyard_leader_orders_open", core.direction.orders.open)
+    gauge("blockyard_leader_draining_workers", len(core.direction.drains.by_node))
     gauge("blockyard_leader_uptime_seconds", time.monotonic() - service.started)

@@ -1,7 +1,7 @@
 """The cluster's face over HTTP: routes, status codes and limits.
 
 Owns what is answered when: only the leader answers for the cluster, a standby names the leader. Every error
-is JSON with one line. Must never change the machine.
+is JSON with one line. Must never change the machine but by `Service.ask`.
 """
 
 import logging
@@ -17,8 +17,9 @@ from blockyard.common.logs import fields
 from blockyard.common.metrics.exposition import render
 from blockyard.common.metrics.leader import ROUTE
 from blockyard.leader import answers
-from blockyard.leader.answers import BadQuery, Json
+from blockyard.leader.answers import BadQuery, StandsBy, reply
 from blockyard.leader.core.invariants import InvariantBroken
+from blockyard.leader.order_faces import NotTaken, OrderFaces
 from blockyard.leader.service import Service
 
 _BODY_PER_KEY = 72
@@ -46,6 +47,7 @@ class Faces:
     def __init__(self, service: Service, registry: CollectorRegistry) -> None:
         self._service = service
         self._registry = registry
+        self._orders = OrderFaces(service)
         self._max_keys = service.config.match_max_keys
         self._max_line = LINE + _LINE_PER_KEY * min(self._max_keys, _LINE_KEYS)
         self._max_body = _BODY_BASE + _BODY_PER_KEY * self._max_keys
@@ -65,6 +67,7 @@ class Faces:
                 web.get("/v1/where", self._where),
                 web.get("/v1/match", self._match_query),
                 web.post("/v1/match", self._match_body),
+                *self._orders.routes(),
                 web.get("/metrics", self._metrics),
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
@@ -75,7 +78,7 @@ class Faces:
 
     async def _workers(self, request: web.Request) -> web.Response:
         self._require_leader()
-        return _json(answers.workers(self._service))
+        return reply(answers.workers(self._service))
 
     async def _where(self, request: web.Request) -> web.Response:
         self._require_leader()
@@ -83,7 +86,7 @@ class Faces:
             raise BadQuery("key: must be given, as /v1/where?key=<64 hex digits>")
         key = answers.parse_key(request.query["key"])
         self._service.counters.add("blockyard_leader_where_lookups_total")
-        return _json(answers.where(self._service, key))
+        return reply(answers.where(self._service, key))
 
     async def _match_query(self, request: web.Request) -> web.Response:
         self._require_leader()
@@ -104,30 +107,30 @@ class Faces:
         self._require_leader()
         keys = answers.parse_keys(texts, self._max_keys)
         self._service.counters.add("blockyard_leader_match_keys_total", len(keys))
-        return _json(answers.match(self._service, keys))
+        return reply(answers.match(self._service, keys))
 
     async def _metrics(self, request: web.Request) -> web.Response:
         body, content_type = render(self._registry)
         return web.Response(body=body, headers={"Content-Type": content_type})
 
     async def _healthz(self, request: web.Request) -> web.Response:
-        return _json({"alive": True, "version": self._service.version})
+        return reply({"alive": True, "version": self._service.version})
 
     async def _readyz(self, request: web.Request) -> web.Response:
         answer = answers.readiness(self._service)
-        return _json(answer, 200 if answer["ready"] else 503)
+        return reply(answer, 200 if answer["ready"] else 503)
 
     async def _invariants(self, request: web.Request) -> web.Response:
         """Goes through the whole index; workers and queries wait meanwhile, so it is for finding faults."""
         try:
             self._service.core.validate()
         except InvariantBroken as error:
-            return _json({"broken": str(error)}, 500)
-        return _json({"broken": None})
+            return reply({"broken": str(error)}, 500)
+        return reply({"broken": None})
 
     def _require_leader(self) -> None:
         if not self._service.leading():
-            raise _StandsBy
+            raise StandsBy
 
     @web.middleware
     async def _as_json(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -137,7 +140,9 @@ class Faces:
             response = await handler(request)
         except BadQuery as error:
             response = _error(400, str(error))
-        except _StandsBy:
+        except NotTaken as error:
+            response = _error(error.status, error.line)
+        except StandsBy:
             response = self._standby_answer()
         except web.HTTPRequestEntityTooLarge:
             response = _error(413, f"body: larger than {self._max_body} bytes, enough for {self._max_keys} keys")
@@ -157,17 +162,9 @@ class Faces:
     def _standby_answer(self) -> web.Response:
         leader = answers.other_leader(self._service)
         if leader is None:
-            return _json({"error": f"no leader is known: {self._service.lost_reason}", "leader": None}, 503)
-        return _json({"error": f"not the leader; ask {leader['http']}", "leader": leader}, 503)
-
-
-class _StandsBy(Exception):
-    """This process does not lead at the moment."""
-
-
-def _json(answer: Json, status: int = 200) -> web.Response:
-    return web.Response(body=msgspec.json.encode(answer), status=status, content_type="application/json")
+            return reply({"error": f"no leader is known: {self._service.lost_reason}", "leader": None}, 503)
+        return reply({"error": f"not the leader; ask {leader['http']}", "leader": leader}, 503)
 
 
 def _error(status: int, line: str) -> web.Response:
-    return _json({"error": line}, status)
+    return reply({"error": line}, status)

@@ -14,6 +14,7 @@ from blockyard.common.logs import fields
 from blockyard.common.metrics.counters import Counters
 from blockyard.leader.core import events
 from blockyard.leader.core.leader import LeaderCore
+from blockyard.leader.core.requests import Accepted, Answer, Request
 from blockyard.leader.core.settings import LeaderSettings
 from blockyard.leader.election import Election
 from blockyard.leader.refusals import Refusals
@@ -59,6 +60,17 @@ class Service:
         """Put one event through the machine, after making sure of the lease."""
         self.leading()
         self._handle(event)
+
+    def ask(self, request: Request) -> Answer | None:
+        """Have something done in the cluster; None if this process does not lead."""
+        if not self.leading():
+            return None
+        answer, instructions = self.core.ask(time.monotonic(), request)
+        told = answer.cause if isinstance(answer, Accepted) else f"no: {answer.detail}"
+        log.info("asked", extra=fields(what=type(request).__name__, answer=told))
+        for instruction in instructions:
+            self.links.carry_out(instruction)
+        return answer
 
     def leading(self) -> bool:
         """Whether this process may answer as leader at this moment."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from blockyard.common.config.address import Address
-from blockyard.common.config.kinds import Count, HostPort
+from blockyard.common.config.kinds import Count, HostPort, Switch
 from blockyard.common.config.node import NodeConfig
 from blockyard.common.config.settings import SettingError, setting
 
@@ -29,6 +29,12 @@ class LeaderConfig(NodeConfig):
         default=Address("127.0.0.1", 7500),
         group=FACES,
         help="Where the HTTP API, /metrics and /healthz are served.",
+    )
+    remote_orders: bool = setting(
+        Switch(),
+        default=False,
+        group=FACES,
+        help="Take prefetch, purge and drain over HTTP from other machines too. HTTP has no login.",
     )
     max_workers: int = setting(
         Count(1, 100_000),

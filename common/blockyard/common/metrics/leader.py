@@ -7,7 +7,20 @@ from blockyard.common.metrics.spec import Equality, Kind, Label, Metric, Part
 WORKER_STATE = Label("state", ("live", "partial", "lost"))
 ROUTE = Label(
     "route",
-    ("/v1/match", "/v1/where", "/v1/workers", "/metrics", "/healthz", "/readyz", "/debug/invariants", "other"),
+    (
+        "/v1/match",
+        "/v1/where",
+        "/v1/workers",
+        "/v1/prefetch",
+        "/v1/purge",
+        "/v1/drain",
+        "/v1/orders",
+        "/metrics",
+        "/healthz",
+        "/readyz",
+        "/debug/invariants",
+        "other",
+    ),
 )
 CODE = Label("code", ("2xx", "3xx", "4xx", "5xx"))
 LINK_REASON = Label(
@@ -26,6 +39,8 @@ LINK_REASON = Label(
         "unregistered",
     ),
 )
+ORDER_KIND = Label("kind", ("copy", "drop", "promote", "demote", "pin", "unpin", "purge", "drain", "undrain"))
+ORDER_OUTCOME = Label("outcome", ("done", "refused", "expired"))
 FRAME_REASON = Label("reason", ("malformed", "empty", "oversize", "unexpected"))
 
 
@@ -57,6 +72,13 @@ INDEX = (
     _gauge("snapshots_waiting", "Workers that wait for their turn to send a snapshot."),
 )
 
+PEERS = (
+    _counter("located_keys_total", "Keys that workers asked for the holders of."),
+    _counter("orders_total", "Orders to workers that are over, by what became of them.", ORDER_KIND, ORDER_OUTCOME),
+    _gauge("orders_open", "Orders to workers that are not over."),
+    _gauge("draining_workers", "Workers that are being drained."),
+)
+
 FACES = (
     _counter("http_requests_total", "HTTP requests answered; code is its class.", ROUTE, CODE),
     _counter("match_keys_total", "Keys that match requests asked for."),
@@ -71,6 +93,6 @@ PROCESS = (
     _counter("metric_updates_refused_total", "Updates of undeclared metrics or labels, dropped."),
 )
 
-METRICS: tuple[Metric, ...] = ELECTION + INDEX + FACES + PROCESS
+METRICS: tuple[Metric, ...] = ELECTION + INDEX + PEERS + FACES + PROCESS
 
 EQUALITIES: tuple[Equality, ...] = ()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from blockyard.common.identity import Fingerprint
 from blockyard.common.messages import cluster as wire
+from blockyard.common.metrics.counters import Counters
 from blockyard.leader.core import prefetching
 from blockyard.leader.core.drains import Drains
 from blockyard.leader.core.instructions import Instruction
@@ -38,13 +39,16 @@ _SHOWN = 5
 class Direction:
     """`whole` says whether all that is held is known."""
 
-    def __init__(self, members: Membership, index: Ownership, journal: Journal, whole: Callable[[], bool]) -> None:
+    def __init__(
+        self, members: Membership, index: Ownership, journal: Journal, whole: Callable[[], bool], counters: Counters
+    ) -> None:
         self._members = members
+        self._counters = counters
         self._index = index
         self._whole = whole
         self._neighbours = Neighbours(members)
         self._prefetches = 0
-        self.orders = OrderBook(members)
+        self.orders = OrderBook(members, counters)
         self.purges = Purges(members, index, self.orders)
         self.drains = Drains(members, index, self.orders, journal)
 
@@ -72,6 +76,7 @@ class Direction:
 
     def locate(self, member: Member, question: wire.Locate) -> wire.Located:
         """Who else holds these keys."""
+        self._counters.add("blockyard_leader_located_keys_total", len(question.keys))
         locating = Locating(self._peer, member.claims.holder.id)
         spans = locating.spans(self.purges.listed, question.keys, question.prefix)
         return wire.Located(question.number, self._whole(), spans)

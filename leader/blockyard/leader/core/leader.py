@@ -46,7 +46,7 @@ class LeaderCore:
         self.overflow = Overflow(settings.max_workers)
         self.index = Ownership()
         self._journal = Journal(settings.journal_changes)
-        self.direction = Direction(self.members, self.index, self._journal, lambda: not self.partial)
+        self.direction = Direction(self.members, self.index, self._journal, lambda: not self.partial, self.counters)
         self.dialogue = Dialogue(self.members, self.direction, settings)
         self._latest: Epoch | None = None
         self._unlisted_since: float | None = started

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from blockyard.common.identity import Key
 from blockyard.common.messages.cluster import PROTOCOL_PEERS, Order, OrderKind, OrderReport
+from blockyard.common.metrics.counters import Counters
 from blockyard.leader.core.instructions import Instruction, SendTo
 from blockyard.leader.core.membership import Member, Membership
 
@@ -63,8 +64,9 @@ class Job:
 class OrderBook:
     """All orders of this process."""
 
-    def __init__(self, members: Membership) -> None:
+    def __init__(self, members: Membership, counters: Counters) -> None:
         self._members = members
+        self._counters = counters
         self._next = 1
         self._open: dict[int, Job] = {}
         self._over: deque[Job] = deque(maxlen=MAX_OVER)
@@ -73,6 +75,11 @@ class OrderBook:
         """Every job that is known, the oldest first among those that are over, then those that are open."""
         yield from self._over
         yield from self._open.values()
+
+    @property
+    def open(self) -> int:
+        """Jobs that are not over."""
+        return len(self._open)
 
     @property
     def room(self) -> int:
@@ -141,6 +148,7 @@ class OrderBook:
         del self._open[job.number]
         job.state, job.reason, job.link = state, reason, None
         self._over.append(job)
+        self._counters.add("blockyard_leader_orders_total", kind=job.kind, outcome=state)
 
 
 def takes_orders(member: Member) -> bool:
