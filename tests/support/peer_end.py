@@ -108,16 +108,29 @@ class PeerEnd(Closing):
         """Change a byte of what is held, behind the back of its checksum."""
         self.pool.memory.map[self._held[key(number)].offset] ^= 1
 
-    def order(self, node: str, address: str, numbers: Sequence[int], deadline: float = SECONDS) -> wire.FetchChunks:
+    def order(
+        self,
+        node: str,
+        address: str,
+        numbers: Sequence[int],
+        deadline: float = SECONDS,
+        *,
+        incarnation: int = INCARNATION,
+        world: bytes = WORLD,
+    ) -> wire.FetchChunks:
         """Begin a fetch into new slots."""
         items = [wire.FetchItem(next(self._ops), key(one), 0, 1, next(self._places)) for one in numbers]
         for item in items:
             self._ended[item.op] = queue.Queue()
         order = wire.FetchChunks(
-            node, INCARNATION, address, WORLD, 0, self.area_bytes, self.areas, self.stride, deadline, items
+            node, incarnation, address, world, 0, self.area_bytes, self.areas, self.stride, deadline, items
         )
         self.fetching.submit(order)
         return order
+
+    def start_over(self) -> None:
+        """Use all places anew, whatever lies there."""
+        self._places = itertools.count(0, self.stride * self.areas)
 
     def results(self, order: wire.FetchChunks) -> list[Result]:
         """What became of each item; each must end exactly once."""

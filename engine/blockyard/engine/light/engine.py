@@ -25,6 +25,8 @@ from blockyard.engine.scheduler_client import Grant, SchedulerClient
 ATTACH_SECONDS = 20.0
 JOB_SECONDS = 20.0
 GRANT_SECONDS = 10.0
+LOOK_SECONDS = 0.4
+"""That a lookup may wait for disks and other workers; as much as vLLM's may by default."""
 PAUSE = 0.005
 
 
@@ -120,7 +122,7 @@ class LightEngine:
         return hits, result
 
     def _grant(self, conversation: str, keys: list[bytes]) -> Grant:
-        seq = self.scheduler.acquire(conversation, [self._run(keys)])
+        seq = self.scheduler.acquire(conversation, [self._run(keys)], LOOK_SECONDS)
         if seq is None:
             raise LightEngineFailed(f"cannot ask: {self.scheduler.detached_detail}")
         try:

@@ -11,6 +11,7 @@ import contextlib
 import select
 import socket
 import ssl
+import struct
 import threading
 import time
 from collections.abc import Mapping
@@ -25,6 +26,8 @@ from blockyard.common.messages import peer
 
 M = TypeVar("M")
 
+_TIMEVAL = struct.Struct("@ll")
+
 PIECE = 256 << 10
 """Bytes that are hashed while they are still in the processor's cache."""
 
@@ -35,6 +38,10 @@ class Channel(Generic[M]):
     def __init__(self, sock: socket.socket, decoder: Decoder[M]) -> None:
         self._sock = sock
         self._decoder = decoder
+        self._has_tls = isinstance(sock, ssl.SSLSocket)
+        if not self._has_tls:
+            # Deadlines are the kernel's, which so takes or gives a whole piece in one call.
+            sock.settimeout(None)
         # A descriptor that was closed may be another connection's by now: cutting that would harm a stranger.
         self._closing = threading.Lock()
         self._closed = False
@@ -45,7 +52,7 @@ class Channel(Generic[M]):
         """From here on with TLS, as the side that was connected to; the peer's certificate. OSError if it fails."""
         with self._closing:
             secured = context.wrap_socket(self._sock, server_side=True, do_handshake_on_connect=False)
-            self._sock = secured
+            self._sock, self._has_tls = secured, True
         secured.settimeout(_left(deadline))
         secured.do_handshake()
         return secured.getpeercert()
@@ -67,9 +74,9 @@ class Channel(Generic[M]):
         """All of these, as they lie there."""
         while view:
             try:
-                self._sock.settimeout(_left(deadline))
+                self._limit(socket.SO_SNDTIMEO, deadline)
                 view = view[self._sock.send(view) :]
-            except TimeoutError as error:
+            except (TimeoutError, BlockingIOError) as error:
                 raise LinkTimeout("the peer does not take what it is sent") from error
             except (OSError, ValueError) as error:
                 raise LinkClosed(f"the peer is gone: {error}") from error
@@ -105,6 +112,14 @@ class Channel(Generic[M]):
             self._closed = True
             self._sock.close()
 
+    def _limit(self, option: int, deadline: float) -> None:
+        """The next call ends by then."""
+        left = _left(deadline)
+        if self._has_tls:
+            self._sock.settimeout(left)
+        else:
+            self._sock.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(int(left), int(left % 1 * 1e6) or 1))
+
     def _fill(self, view: memoryview, deadline: float) -> None:
         while view:
             view = view[self._some(view, deadline) :]
@@ -112,9 +127,9 @@ class Channel(Generic[M]):
     def _some(self, view: memoryview, deadline: float) -> int:
         """At least one byte."""
         try:
-            self._sock.settimeout(_left(deadline))
-            got = self._sock.recv_into(view)
-        except TimeoutError as error:
+            self._limit(socket.SO_RCVTIMEO, deadline)
+            got = self._sock.recv_into(view, 0, 0 if self._has_tls else socket.MSG_WAITALL)
+        except (TimeoutError, BlockingIOError) as error:
             raise LinkTimeout("the peer does not send") from error
         except (OSError, ValueError) as error:
             raise LinkClosed(f"the peer is gone: {error}") from error
