@@ -260,6 +260,20 @@ def test_what_is_found_late_is_not_written_again() -> None:
     assert node.count("disk_writes_completed_total") == 1
 
 
+def test_what_is_found_in_a_segment_that_is_given_back_goes_with_it() -> None:
+    node = DiskNode(segments=3)
+    engine = node.engine()
+    node.do(wire.DiskFound(0, [], [0], last=False))
+    spilt(node, engine, keys(1, 2, 3, 4))
+    spilt(node, engine, keys(5))
+    (reclaim,) = node.under_way(wire.ReclaimSegment)
+    assert reclaim.segment == 0
+    node.do(wire.DiskFound(0, [Extent(keys(9)[0], NO_SALT, SHAPE, 0, PAGE, 99)], [], last=False))
+    del node.pending[reclaim.op]
+    node.do(wire.DiskReclaimed(reclaim.op))
+    assert states(asks(engine, keys(9))) == [KeyState.NEVER_STORED]
+
+
 def test_a_world_of_which_one_group_was_found_gets_the_others_from_its_engine() -> None:
     node = DiskNode(slots=8)
     node.found(keys(1), SHAPE)

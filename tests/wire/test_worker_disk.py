@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from blockyard.common.messages.states import KeyState
+from support.disk_worker import answer
 from support.engine_side import EngineSide, key_of, states, wait_until
 from support.worker_process import WorkerProcess
 
@@ -130,13 +132,21 @@ def test_a_directory_that_cannot_be_used_is_refused_at_start(folder: Path, disk:
         worker.start()
 
 
-def test_a_directory_that_vanishes_costs_no_request(folder: Path) -> None:
-    with worker_with(folder, disk_patience="1s") as worker, EngineSide(worker.socket) as engine:
+def test_a_directory_that_vanishes_costs_no_request_and_is_used_when_it_is_there_again(folder: Path) -> None:
+    with worker_with(folder, disk_patience="10s") as worker, EngineSide(worker.socket) as engine:
         engine.wait_attached()
         written(engine, worker)
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
-        assert states(engine.ask([key_of(0)], wait=0.5))[0] is not KeyState.HIT
+        shutil.rmtree(folder)
+        assert KeyState.DISABLED in {answer(engine, number) for number in range(CHUNKS)}
         stored(engine, range(100, 110))
         assert engine.ask_until_hit([key_of(109)])
+        wait_until(lambda: "not there any more" in worker.ready()[1].get(f"disk {folder}", ""), "it is told")
+        assert worker.metric("disk_devices_left_alone") == 1
+        folder.mkdir()
+        wait_until(lambda: f"disk {folder}" not in worker.ready()[1], "it is used again")
+        for start in (200, 300, 400):
+            stored(engine, range(start, start + 10))
+            wait_until(lambda: worker.metric("disk_spill_backlog") == 0, "all is written")
+        assert comes_back(engine, 200)
+        with pytest.raises(RuntimeError, match="is in use by worker test-node"):
+            worker_with(folder, node_id="other").start()

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from support.disk_worker import disk_worker, store_each
+from support.disk_faults import READS, Fault, Kind
+from support.disk_worker import PER_SEGMENT, check_books, check_on_disk, disk_worker, readable, store_each, write_out
 from support.engine_side import EngineSide, wait_until
 from support.hanging_mount import HangingMount
+from support.worker_disk_faults import DiskFaults
 
 
 def test_a_file_system_that_hangs_holds_up_no_start_and_is_used_once_it_answers(tmp_path: Path) -> None:
@@ -44,3 +46,26 @@ def test_one_directory_by_two_names_is_refused(tmp_path: Path) -> None:
     link.symlink_to(real)
     with pytest.raises(RuntimeError, match=r"is the same directory as .*/(real|link)\n"):
         disk_worker(real, link).start()
+
+
+def test_a_segment_that_cannot_be_read_at_start_keeps_its_room_and_is_read_later(tmp_path: Path) -> None:
+    chunks, first = range(100), f"{0:016x}.segment"
+    faults = DiskFaults({tmp_path: [Fault(Kind.EIO, READS, times=0, name=first)]})
+    with disk_worker(tmp_path) as worker, EngineSide(worker.socket) as engine:
+        engine.wait_attached()
+        write_out(engine, worker, chunks)
+        files = len(list(tmp_path.glob("*.segment")))
+        worker.kill()
+    with disk_worker(tmp_path, program=faults.program) as worker, EngineSide(worker.socket) as engine:
+        engine.wait_attached()
+        told = f"{first} cannot be read and is tried again"
+        wait_until(lambda: told in worker.ready()[1].get(f"disk {tmp_path}", ""), "it is told")
+        assert worker.metric("disk_devices_left_alone") == 0
+        check_on_disk(worker, [tmp_path], len(chunks) - PER_SEGMENT)
+        assert len(readable(engine, chunks)) == len(chunks) - PER_SEGMENT
+        faults.heal(tmp_path)
+        wait_until(lambda: worker.metric("disk_copies") == len(chunks), "it is read")
+        wait_until(lambda: worker.ready()[1].keys() <= {"leader", "etcd"}, "nothing is degraded")
+        assert readable(engine, chunks) == set(chunks)
+        assert len(list(tmp_path.glob("*.segment"))) == files
+        check_books(worker)

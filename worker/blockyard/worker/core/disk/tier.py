@@ -172,6 +172,9 @@ class DiskTier:
         for number in event.segments:
             self.directories.occupy(directory, number)
         for extent in event.extents:
+            segment = directory.segments.get(extent.segment)
+            if segment is not None and segment.leaving:
+                continue
             size_class = self._worlds.recovered(extent.shape)
             if size_class is not None and self._is_better(directory, extent, size_class):
                 self.directories.add(directory, extent, _NO_PARENT, size_class, self._holdings.step)
