@@ -34,7 +34,18 @@ def test_version(asked: str) -> None:
 def test_help_names_every_command() -> None:
     result = blockyard("--help")
     assert result.returncode == 0
-    for command in ("leader", "worker", "config", "fsck", "demo", "demo-light", "version"):
+    for command in (
+        "leader",
+        "worker",
+        "config",
+        "drain",
+        "purge",
+        "prefetch",
+        "fsck",
+        "demo",
+        "demo-light",
+        "version",
+    ):
         assert command in result.stdout
 
 

@@ -14,6 +14,7 @@ import typer
 
 from blockyard.cli.explain import explain
 from blockyard.cli.flags import with_flags
+from blockyard.cli.orders import commands as orders
 from blockyard.common.config import LeaderConfig, WorkerConfig, load_leader, load_worker
 from blockyard.common.errors import BlockyardError, ConfigError
 
@@ -36,6 +37,8 @@ app = typer.Typer(
 config_app = typer.Typer(no_args_is_help=True, help="Look at settings.")
 config_app.command("explain")(explain)
 app.add_typer(config_app, name="config")
+for order in (orders.drain, orders.purge, orders.prefetch):
+    app.command(order.__name__)(order)
 
 
 def _leader(flags: dict[str, object], file: Path | None) -> None:

@@ -150,7 +150,7 @@ def _drain(drain: Drain) -> Json:
     return {
         "cause": drain.cause,
         "since": wall_clock(drain.since),
-        "state": "waiting" if drain.obstacle else drain.state,
+        "state": "refused" if drain.refused else "waiting" if drain.obstacle else drain.state,
         "left": drain.left,
         "copied": drain.copied,
         "in_flight": sum(len(job.keys) for job in drain.copies),

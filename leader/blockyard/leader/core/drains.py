@@ -64,6 +64,11 @@ class Drain:
     obstacle: str = ""
     """Why nothing can be done now; "" if it can."""
 
+    @property
+    def refused(self) -> bool:
+        """The worker will not be drained."""
+        return self.order is not None and self.order.state == "refused"
+
 
 class Drains:
     """By node. `tick` does what is due."""
@@ -197,7 +202,7 @@ def _obstacle(drain: Drain, member: Member, whole: bool) -> str:
         return "the worker has no link to the leader"
     if not takes_orders(member):
         return "the worker is of a release without orders"
-    if drain.order is not None and drain.order.state == "refused":
+    if drain.refused and drain.order is not None:
         return f"the worker refused: {drain.order.reason}"
     if not is_peer(member):
         return "the worker serves no peers"

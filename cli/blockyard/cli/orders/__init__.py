@@ -1,0 +1,1 @@
+"""Commands that have the leader give orders: drain, purge, prefetch."""
