@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from support.host_pool import OpenedPool
-from support.vllm_inproc import Generated, generate, generate_all, reset_engine_cache, running_engine, settle
+from support.vllm_inproc import Generated, generate, generate_all, reset_engine_cache, running_engine, scheduler, settle
 from support.worker_process import WorkerProcess
 
 CHUNK = 256
@@ -124,6 +124,7 @@ class Running:
     """Requests that run as the test steps the engine."""
 
     def __init__(self, engine: AttachedEngine) -> None:
+        self._engine_with_worker = engine
         self._engine = engine.llm.llm_engine
         self._answers: dict[str, list[int] | None] = {}
 
@@ -143,6 +144,12 @@ class Running:
             return bool(condition())
 
         until(stepped, what)
+
+    def settle_stores(self) -> None:
+        """Step on until no transfer is under way, and the worker has all that was stored."""
+        transfers = scheduler(self._engine_with_worker.llm).connector.scheduler
+        self.step_until(lambda: not transfers._jobs, "the end of what is under way")
+        self._engine_with_worker.worker.wait_metric("fills_in_flight", 0)
 
     def answers(self) -> list[list[int] | None]:
         self.step_until(lambda: None not in self._answers.values(), "every request's end")

@@ -21,9 +21,10 @@ def test_every_setting_is_read() -> None:
             "acquire_deadline_ms": 80,
             "allow_untested": True,
             "offload_prompt_only": True,
+            "harmless_calls": ["memory_of"],
         }
     )
-    assert settings == EngineSettings("/tmp/w.sock", "off", "team-a", 512, 0, 0.002, 0.080, True, True)
+    assert settings == EngineSettings("/tmp/w.sock", "off", "team-a", 512, 0, 0.002, 0.080, True, True, ("memory_of",))
 
 
 @pytest.mark.parametrize(
@@ -38,6 +39,8 @@ def test_every_setting_is_read() -> None:
         ({"acquire_wait_ms": "1"}, "from 0 to 100"),
         ({"acquire_deadline_ms": -1}, "from 1 to"),
         ({"allow_untested": "yes"}, "true or false"),
+        ({"harmless_calls": "memory_of"}, "a list of names"),
+        ({"harmless_calls": ["memory of"]}, "a list of names"),
         ({"salt": 7}, "a text"),
         ({"blocks_per_chunk": 1 << 20}, "from 0 to"),
     ],

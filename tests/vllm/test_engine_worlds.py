@@ -46,8 +46,12 @@ def first_answer(path: Path, worker: WorkerProcess, **engine: Any) -> Generated:
 
 @pytest.fixture(scope="module")
 def stored(path: Path, worker: WorkerProcess) -> Generated:
-    """The first engine's answer; its blocks stay when it has gone."""
-    answer = first_answer(path, worker)
+    """The first engine's answer; its blocks stay when it has reset its cache, and when it has gone."""
+    with attached_engine(path, worker) as attached:
+        attached.wait_attached()
+        answer = attached.ask(PROMPT)
+        attached.llm.reset_prefix_cache(reset_connector=True)
+        attached.wait_verified()
     assert answer.num_cached_tokens == 0
     return answer
 

@@ -99,6 +99,10 @@ class RankClient:
         else:
             self._queue.refuse(job, CopyState.COPY_ERROR)
 
+    def refuse(self, job: CopyJob, state: CopyState) -> None:
+        """End a job at once, for this reason."""
+        self._queue.refuse(job, state)
+
     def finished(self, timeout: float = 0.0) -> list[CopyResult]:
         """Results since the last call; waits only if told to, up to `timeout` seconds, while a job is under way."""
         return self._queue.take_results(timeout)

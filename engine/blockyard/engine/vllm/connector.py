@@ -68,6 +68,7 @@ class BlockyardConnector(Shown, OffloadingConnector):
     def get_num_new_matched_tokens(self, request: "Request", num_computed_tokens: int) -> tuple[int | None, bool]:
         """Tokens that can be loaded beyond those computed; None while the worker's answer is under way."""
         scheduler = self.scheduler
+        self._manager.begins(request.request_id)
         status = scheduler._req_status.get(request.request_id)
         if status is None or status.transfer_jobs or request.skip_reading_prefix_cache:
             return self._match(request, num_computed_tokens)
@@ -93,15 +94,28 @@ class BlockyardConnector(Shown, OffloadingConnector):
         """The request has its GPU blocks: a load of `num_external_tokens` begins, or it is computed whole."""
         status = self.scheduler._req_status.get(request.request_id)
         gpu_hit = status.num_locally_computed_tokens if status is not None else 0
+        self._manager.has_blocks(request.request_id, blocks.get_block_ids(), gpu_hit)
         self._manager.allocated(request.request_id, gpu_hit, request.num_tokens, num_external_tokens)
         super().update_state_after_alloc(request, blocks, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: "SchedulerOutput") -> "KVConnectorMetadata":
         """What the ranks are to do with this step."""
-        tokens = scheduler_output.total_num_scheduled_tokens
-        self._manager.accounting.rate.step_begins(time.monotonic(), tokens)
+        tokens, manager = scheduler_output.total_num_scheduled_tokens, self._manager
+        manager.accounting.rate.step_begins(time.monotonic(), tokens)
+        self._note_growth(scheduler_output)
         meta = super().build_connector_meta(self._without_loading(scheduler_output))
-        return BlockyardConnectorMetadata(meta.load_jobs, meta.store_jobs, meta.jobs_to_flush, idle=tokens == 0)
+        step, heard = manager.epochs.step, manager.epochs.heard
+        manager.epochs.step_ends()
+        return BlockyardConnectorMetadata(
+            meta.load_jobs, meta.store_jobs, meta.jobs_to_flush, idle=tokens == 0, step=step, heard=heard
+        )
+
+    def _note_growth(self, output: "SchedulerOutput") -> None:
+        """Further blocks of requests that run; what a request begins with was told when it was allocated."""
+        running = output.scheduled_cached_reqs
+        for request, blocks in zip(running.req_ids, running.new_block_ids, strict=True):
+            if blocks is not None and request not in running.resumed_req_ids:
+                self._manager.grows(request, blocks)
 
     def _without_loading(self, output: "SchedulerOutput") -> "SchedulerOutput":
         """`output` without the preempted requests that already load.
@@ -119,24 +133,34 @@ class BlockyardConnector(Shown, OffloadingConnector):
         return status is not None and any(not jobs[job].is_store for job in status.transfer_jobs)
 
     def update_connector_output(self, connector_output: "KVConnectorOutput") -> None:
-        """Take the ranks' reports: failed loads first, so that their chunks are computed and offered again."""
+        """Take the ranks' reports: changed weights and failed loads first, so that chunks are offered again."""
         self._manager.accounting.rate.step_ends(time.monotonic())
         meta = connector_output.kv_connector_worker_meta
         if isinstance(meta, BlockyardWorkerMetadata):
+            if meta.changes and self._manager.hear(meta.changes):
+                self._offer_again()
             for job, load in meta.failed_loads.items():
                 self._note_failed_load(job, load)
         super().update_connector_output(connector_output)
 
     def reset_cache(self) -> bool | None:
-        """Forget all that was stored. May be said again before a step has told the ranks what to flush for the first.
+        """Nothing that was stored is loaded any more.
 
-        vLLM asserts that nothing is to be flushed yet.
+        May be said again before a step has told the ranks what to flush for the first; vLLM asserts that nothing is to
+        be flushed yet.
         """
         scheduler = self.scheduler
         to_flush, scheduler._current_batch_jobs_to_flush = scheduler._current_batch_jobs_to_flush, set()
         reset: bool | None = super().reset_cache()
         scheduler._current_batch_jobs_to_flush |= to_flush
         return reset
+
+    def _offer_again(self) -> None:
+        """Ranks have refused what they were to store. What a window has left behind is not there to be offered."""
+        for request in self.scheduler._req_status.values():
+            for config, group in zip(self.scheduler.config.kv_group_configs, request.group_states, strict=True):
+                if config.sliding_window_size_in_chunks is None:
+                    group.next_stored_chunk_idx = 0
 
     def _note_failed_load(self, job: int, load: FailedLoad) -> None:
         status = self.scheduler._jobs.get(job)
@@ -157,6 +181,12 @@ class BlockyardConnector(Shown, OffloadingConnector):
     def _rank(self) -> BlockyardRank | None:
         worker = self.connector_worker.worker if self.connector_worker is not None else None
         return worker if isinstance(worker, BlockyardRank) else None
+
+    def bind_connector_metadata(self, connector_metadata: "KVConnectorMetadata") -> None:
+        """A step begins."""
+        super().bind_connector_metadata(connector_metadata)
+        if self._rank is not None and isinstance(connector_metadata, BlockyardConnectorMetadata):
+            self._rank.weights.step_begins(connector_metadata.step, connector_metadata.heard)
 
     def get_finished(self, finished_req_ids: set[str]) -> tuple[set[str], set[str]]:
         """Requests whose transfers have ended; a step without computation leaves the loads some time first."""
@@ -183,7 +213,8 @@ class BlockyardConnector(Shown, OffloadingConnector):
         """This rank's report of the step, with the keys of failed loads."""
         meta = super().build_connector_worker_meta()
         failed = self._rank.take_failed_loads() if self._rank is not None else {}
+        changes = self._rank.weights.news() if self._rank is not None else {}
         if meta is None:
-            return None
+            return BlockyardWorkerMetadata(changes=changes) if changes else None
         # Ours even if nothing failed: vLLM joins all ranks' reports in the first one's way, and its own drops failures.
-        return BlockyardWorkerMetadata(meta.completed_jobs, meta.transfer_stats, failed)
+        return BlockyardWorkerMetadata(meta.completed_jobs, meta.transfer_stats, failed, changes)

@@ -59,7 +59,6 @@ def _add_weights(fields: dict[str, str], unknown: list[str], config: "VllmConfig
     model = config.model_config
     load_format = str(config.load_config.load_format)
     fields["load_format"] = load_format
-    fields["weights_epoch"] = "0"
     if load_format.endswith("dummy"):
         fields["weights"] = f"dummy:{model.seed}:{model.model}"
         return

@@ -14,7 +14,10 @@ from blockyard.common.identity import Fingerprint, Key, chunk_key
 from blockyard.common.messages.attach import MAX_KEYS, Run
 from blockyard.common.messages.states import KeyState
 from blockyard.engine.scheduler_client import Grant
+from blockyard.engine.vllm.adapters import Adapter
 from blockyard.engine.vllm.chains import Chain
+
+NO_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,11 @@ class RequestState:
     world: Fingerprint = b""
     chains: tuple[Chain, ...] = ()
     """vLLM's own growing lists of the request's chunks, one for each group."""
+    adapter: Adapter | None = None
+    epoch: int = NO_EPOCH
+    """Of the weights; it is that of `world`."""
+    since: int | None = None
+    """The earliest step that anything in its GPU blocks comes from; None while it has none."""
     asked: Asked | None = None
     answered: Answered | None = None
     uncounted: bool = False
@@ -103,11 +111,24 @@ class RequestState:
     """Keys that failed to load for this request: computing is all that is left for them."""
     chunk_keys: dict[OffloadKey, Key] = field(default_factory=dict)
 
+    def enter(self, world: Fingerprint | None, epoch: int) -> None:
+        """Its chunks have other names from now on; none at all without a world."""
+        self.world, self.epoch = world or b"", epoch
+        self.chunk_keys.clear()
+        self.forbidden.clear()
+
+    def forget_answers(self) -> None:
+        """What the worker has said, or is asked, is about another epoch."""
+        self.asked = self.answered = None
+        self.loading.clear()
+
     def wanted(self, computed: int) -> tuple[Stretch, ...]:
         """Chunks beyond the tokens already `computed`: full attention first, since it decides how far windows reach.
 
-        Empty when some group has none: then nothing can be loaded.
+        Empty when some group has none, or the request no world: then nothing can be loaded.
         """
+        if not self.world:
+            return ()
         most = MAX_KEYS // max(1, len(self.chains))
         found = []
         for chain in sorted(self.chains, key=lambda chain: chain.group.window > 0):

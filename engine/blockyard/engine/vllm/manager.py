@@ -5,7 +5,7 @@ block the scheduler thread, never raise because of the worker, and never know wh
 """
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from vllm.v1.kv_offload.base import (
@@ -18,15 +18,16 @@ from vllm.v1.kv_offload.base import (
     ScheduleEndContext,
 )
 
-from blockyard.common.identity import Fingerprint
 from blockyard.common.messages.attach import MAX_KEYS
 from blockyard.common.messages.states import CopyState, KeyState
 from blockyard.engine.scheduler_client import MAX_RUNS, SchedulerClient
 from blockyard.engine.vllm.accounting import Accounting
 from blockyard.engine.vllm.adapters import Adapter, AdapterBook
 from blockyard.engine.vllm.chains import Chain, GroupState
+from blockyard.engine.vllm.epochs import Change, Epochs
 from blockyard.engine.vllm.groups import CacheGroup, resumes_at_the_failure
 from blockyard.engine.vllm.lookups import Load, RequestState, keys_of, stretches_of
+from blockyard.engine.vllm.membership import Membership
 from blockyard.engine.vllm.metrics.tally import Tally
 from blockyard.engine.vllm.questions import Questions
 from blockyard.engine.vllm.settings import EngineSettings
@@ -41,7 +42,7 @@ class BlockyardManager(OffloadingManager):
 
     def __init__(
         self,
-        world: Fingerprint,
+        epochs: Epochs,
         groups: tuple[CacheGroup, ...],
         settings: EngineSettings,
         client: SchedulerClient,
@@ -49,13 +50,13 @@ class BlockyardManager(OffloadingManager):
         tally: Tally,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._world = world
+        self.epochs = epochs
         self._groups = groups
         self.resumes = resumes_at_the_failure(groups)
         """Whether a request goes on from what did load; else it begins anew, and offers all that it computes."""
         self.tally = tally
         self._client = client
-        self._adapters = adapters
+        self._membership = Membership(epochs, groups, adapters)
         self._questions = Questions(client, settings, clock)
         self._clock = clock
         self._requests: dict[str, RequestState] = {}
@@ -66,13 +67,35 @@ class BlockyardManager(OffloadingManager):
     # What the connector calls around vLLM's own lookup.
 
     def follow(self, request: str, states: Sequence[GroupState], adapter: Adapter | None) -> None:
-        """`states` are vLLM's own of the request, one for each group; with no chain nothing is loaded or stored."""
-        world = self._world if adapter is None else self._adapters.world(self._world, adapter)
-        if world is None:
-            self._requests[request] = RequestState()
-            return
+        """`states` are vLLM's own of the request, one for each group."""
         chains = tuple(Chain(group, state) for group, state in zip(self._groups, states, strict=True))
-        self._requests[request] = RequestState(world, chains)
+        self._requests[request] = RequestState(chains=chains, adapter=adapter)
+
+    def begins(self, request: str) -> None:
+        """vLLM is about to look for what this request may begin with: it has no GPU blocks, or has them no more."""
+        state = self._requests.get(request)
+        if state is not None:
+            self._membership.begin(state)
+
+    def has_blocks(self, request: str, blocks: Sequence[Sequence[int]], gpu_hit: int) -> None:
+        """All GPU blocks of a request, by group; in those of its first `gpu_hit` tokens is what was computed before."""
+        state = self._requests.get(request)
+        if state is not None:
+            self._membership.give_blocks(state, blocks, gpu_hit)
+
+    def grows(self, request: str, blocks: Sequence[Sequence[int]]) -> None:
+        """A running request gets these further GPU blocks."""
+        self._membership.give_more_blocks(self._requests.get(request), blocks)
+
+    def hear(self, changes: Mapping[int, Change]) -> bool:
+        """Ranks tell that their weights have changed; whether that is news. What is under way of it, they refuse."""
+        if not self.epochs.hear(changes):
+            return False
+        for request, state in self._requests.items():
+            self._questions.let_go(request, state)
+            state.forget_answers()
+            self._membership.renew(state)
+        return True
 
     def ready_to_look_up(self, request: str, computed: int) -> bool:
         """Whether the worker has said what of the chunks beyond `computed` tokens it has; else ask again."""
@@ -168,7 +191,7 @@ class BlockyardManager(OffloadingManager):
             number = answered.grant.number
         state.answered = None
         names = tuple(state.key_of(chain, key) for chain, _, key in state.placed(ordered))
-        return ChunkSpec(self._next_job(), number, names, ordered)
+        return ChunkSpec(self._next_job(), number, names, ordered, heard=self.epochs.heard)
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         """All ranks are done with a load; a request has one at a time."""
@@ -190,6 +213,8 @@ class BlockyardManager(OffloadingManager):
         """Offer computed chunks: the worker reserves slots and knows which it has already; nothing is waited for."""
         state = self._requests[req_context.req_id]
         job = self._next_job()
+        if not self._membership.includes(state):
+            return PrepareStoreOutput([], ChunkSpec(job, 0, (), ()), [])
         placed = []
         blocks = []
         for chain, index, key in state.placed(tuple(keys)[:MAX_KEYS]):
@@ -202,7 +227,8 @@ class BlockyardManager(OffloadingManager):
             return PrepareStoreOutput([], ChunkSpec(job, 0, (), ()), [])
         ordered = keys_of(stretches)
         names = tuple(state.key_of(s.chain, key) for s in stretches for key in s.keys)
-        return PrepareStoreOutput(list(ordered), ChunkSpec(job, 0, names, ordered, tuple(blocks[: len(ordered)])), [])
+        spec = ChunkSpec(job, 0, names, ordered, tuple(blocks[: len(ordered)]), self.epochs.heard)
+        return PrepareStoreOutput(list(ordered), spec, [])
 
     def on_new_request(self, req_context: ReqContext) -> RequestOffloadingContext:
         """vLLM's default policy; the request's books begin with `follow`."""
@@ -224,11 +250,11 @@ class BlockyardManager(OffloadingManager):
         self._client.flush()
 
     def reset_cache(self) -> None:
-        """The operator says that stored bytes are no longer what the engine would compute."""
+        """Begin a new epoch: what is stored, or in GPU blocks, is no longer what the engine would compute."""
+        self.epochs.reset()
         for request, state in self._requests.items():
             self._questions.let_go(request, state)
-            self._requests[request] = RequestState(state.world, state.chains)
-        self._client.forget("cache reset")
+            self._requests[request] = RequestState(chains=state.chains, adapter=state.adapter, since=state.since)
 
     def shutdown(self) -> None:
         """End the session; bounded."""

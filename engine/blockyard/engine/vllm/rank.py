@@ -30,6 +30,7 @@ from blockyard.engine.vllm.groups import CacheGroup, resumes_at_the_failure
 from blockyard.engine.vllm.metrics.tally import Tally
 from blockyard.engine.vllm.setup import EngineSetup
 from blockyard.engine.vllm.specs import ChunkSpec, FailedLoad
+from blockyard.engine.vllm.weights_watch import WeightsWatch
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,8 @@ class BlockyardRank(OffloadingWorker):
         self._failed_blocks: set[int] = set()
         self._failed_loads: dict[int, FailedLoad] = {}
         self._client = self._start(setup, config, kv_caches)
+        harmless = frozenset(setup.settings.harmless_calls)
+        self.weights = WeightsWatch(config.parallel.rank, self._end_copies, harmless)
 
     def _start(self, setup: EngineSetup, config: OffloadingConfig, kv_caches: CanonicalKVCaches) -> RankClient | None:
         try:
@@ -124,11 +127,7 @@ class BlockyardRank(OffloadingWorker):
             self._collect()
             ours &= self._jobs.keys()
             time.sleep(FLUSH_POLL)
-        patience = FLUSH_PATIENCE
-        # Without end on purpose: a block given away under a running copy would be a wrong answer.
-        while ours and not self._client.wait(ours, patience):
-            patience = min(2 * patience, LONGEST_PATIENCE)
-            logger.warning("Blockyard: a copy of %d jobs still runs; their blocks must not be reused yet", len(ours))
+        self._end(ours)
 
     def shutdown(self) -> None:
         """End the session; bounded."""
@@ -151,6 +150,17 @@ class BlockyardRank(OffloadingWorker):
         failed, self._failed_loads = self._failed_loads, {}
         return failed
 
+    def _end_copies(self) -> None:
+        """What has not begun is given up, what runs is waited for."""
+        self._end(set(self._jobs))
+
+    def _end(self, jobs: set[int]) -> None:
+        """Without end on purpose: a block given away under a running copy would be a wrong answer."""
+        patience = FLUSH_PATIENCE
+        while jobs and self._client is not None and not self._client.wait(jobs, patience):
+            patience = min(2 * patience, LONGEST_PATIENCE)
+            logger.warning("Blockyard: a copy of %d jobs still runs; their blocks must not be reused yet", len(jobs))
+
     def _collect(self, timeout: float = 0.0) -> None:
         for result in self._client.finished(timeout) if self._client is not None else ():
             self._take(result)
@@ -161,16 +171,22 @@ class BlockyardRank(OffloadingWorker):
             state = CopyState.DETACHED if self._client is None else CopyState.COPY_ERROR
             self._take(CopyResult(spec.job, kind, [state] * len(spec.keys)))
             return
-        self._client.submit(CopyJob(spec.job, kind, list(spec.keys), blocks, spec.grant))
+        job = CopyJob(spec.job, kind, list(spec.keys), blocks, spec.grant)
+        if self.weights.agrees(spec.heard):
+            self._client.submit(job)
+        else:
+            self._client.refuse(job, CopyState.STALE)
 
     def _take(self, result: CopyResult) -> None:
         job_id, spec, blocks = self._jobs.pop(result.job)
         self.tally.copied(result)
         if result.kind == "load":
             self._loads -= 1
-            lost = [i for i, state in enumerate(result.states) if state is not CopyState.OK]
+            # What came while the weights changed is of no use either.
+            stale = not self.weights.agrees(spec.heard)
+            lost = [i for i, state in enumerate(result.states) if stale or state is not CopyState.OK]
             if lost:
-                reason = result.states[lost[0]].label
+                reason = (CopyState.STALE if stale else result.states[lost[0]]).label
                 self._failed_loads[job_id] = FailedLoad(frozenset(spec.offload_keys[i] for i in lost), reason)
                 if self._resumes:
                     self._failed_blocks.update(block for i in lost if blocks for block in blocks[i].block_ids)

@@ -22,6 +22,7 @@ OURS = {
     "acquire_deadline_ms",
     "allow_untested",
     "offload_prompt_only",
+    "harmless_calls",
 }
 
 VLLMS = {"spec_name", "spec_module_path", "self_describing_kv_events", "shutdown_timeout"}
@@ -32,7 +33,10 @@ Verify = Literal["off", "sample", "always"]
 
 @dataclass(frozen=True, slots=True)
 class EngineSettings:
-    """Settings of one engine. Times in seconds; `blocks_per_chunk` 0 means: from `chunk_tokens`."""
+    """Settings of one engine. Times in seconds; `blocks_per_chunk` 0 means: from `chunk_tokens`.
+
+    `harmless_calls`: calls of a worker extension that leave the weights as they are.
+    """
 
     socket: str = "/run/blockyard/worker.sock"
     verify_host: Verify = "always"
@@ -43,6 +47,7 @@ class EngineSettings:
     acquire_deadline: float = 0.500
     allow_untested: bool = False
     offload_prompt_only: bool = False
+    harmless_calls: tuple[str, ...] = ()
 
 
 def parse(extra: Mapping[str, Any]) -> EngineSettings:
@@ -63,6 +68,7 @@ def parse(extra: Mapping[str, Any]) -> EngineSettings:
         acquire_deadline=_whole(extra, "acquire_deadline_ms", 500, 1, 10_000) / 1000,
         allow_untested=_flag(extra, "allow_untested", default.allow_untested),
         offload_prompt_only=_flag(extra, "offload_prompt_only", default.offload_prompt_only),
+        harmless_calls=_names(extra, "harmless_calls", default.harmless_calls),
     )
 
 
@@ -93,6 +99,13 @@ def _text(extra: Mapping[str, Any], name: str, default: str, longest: int) -> st
     if not isinstance(value, str) or len(value) > longest:
         raise _wrong(name, value, f"a text of at most {longest} characters")
     return value
+
+
+def _names(extra: Mapping[str, Any], name: str, default: tuple[str, ...]) -> tuple[str, ...]:
+    value = extra.get(name, default)
+    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) and one.isidentifier() for one in value):
+        raise _wrong(name, value, "a list of names of calls")
+    return tuple(value)
 
 
 def _socket(extra: Mapping[str, Any], default: str) -> str:

@@ -3,12 +3,17 @@
 Owns which client each half gets. Must never decide policy.
 """
 
+import os
+from functools import partial
+
 from vllm.v1.kv_offload.base import CanonicalKVCaches, OffloadingManager, OffloadingSpec, OffloadingWorker
 from vllm.v1.kv_offload.config import OffloadingConfig
 
+from blockyard.common.identity import DIGEST_BYTES
 from blockyard.common.messages.attach import GroupShape
 from blockyard.engine.scheduler_client import SchedulerClient
 from blockyard.engine.vllm.adapters import AdapterBook
+from blockyard.engine.vllm.epochs import Epochs
 from blockyard.engine.vllm.manager import BlockyardManager
 from blockyard.engine.vllm.metrics.tally import Tally, ToldTwice
 from blockyard.engine.vllm.rank import BlockyardRank
@@ -33,7 +38,7 @@ class BlockyardOffloadingSpec(OffloadingSpec):
         if self._manager is None:
             setup = self._setup
             self._manager = BlockyardManager(
-                setup.world.digest,
+                Epochs(setup.world.digest, self.config.parallel.world_size, partial(os.urandom, DIGEST_BYTES)),
                 setup.groups,
                 setup.settings,
                 self._scheduler_client(),
