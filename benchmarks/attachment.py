@@ -6,9 +6,13 @@ job and a whole load job of 24 chunks of 2 MiB (resolve, copy, done; verified an
 bytes, by wall clock and by CPU time of the copying process.
 
     .venv/bin/python benchmarks/attachment.py --rounds 30
+    .venv/bin/python benchmarks/attachment.py --attach-pools 1GiB,16GiB
+
+The second form asks only how long an engine takes to attach to pools of these sizes.
 """
 
 import argparse
+import contextlib
 import ctypes
 import json
 import statistics
@@ -17,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -56,16 +61,16 @@ class Engine:
         )
         self.scheduler = SchedulerClient(socket, identity, [GroupShape(0, 256, 0)])
         self._job = 0
+
+    def attach(self, pause: float = 0.01) -> None:
+        """Both sessions stand when this returns."""
         self.rank.start()
         self.scheduler.start()
-
-    def wait_attached(self) -> None:
-        """Both sessions stand."""
         deadline = time.monotonic() + START_SECONDS
         while not self.rank.state == self.scheduler.state == "attached":
             if time.monotonic() > deadline:
                 raise SystemExit(f"not attached: {self.rank.detached_detail} {self.scheduler.detached_detail}")
-            time.sleep(0.01)
+            time.sleep(pause)
 
     def acquire(self, keys: list[bytes]) -> Grant:
         """Pin what is there of these."""
@@ -119,7 +124,7 @@ class Bench:
         self._wall: dict[str, list[float]] = defaultdict(list)
         self._cpu: dict[str, list[float]] = defaultdict(list)
         for engine in (self._small, self._plain, self._verified):
-            engine.wait_attached()
+            engine.attach()
         self._many = keys_of(1 << 64, 500)
         for start in range(0, len(self._many), CHUNKS):
             self._small.store(self._many[start : start + CHUNKS])
@@ -181,28 +186,76 @@ class Bench:
         self._cpu[name].append(time.process_time() - cpu)
 
 
+@contextlib.contextmanager
+def running_worker(folder: Path, *flags: str) -> Iterator[Path]:
+    """A worker process that listens; its socket."""
+    socket = folder / "worker.sock"
+    command = [sys.executable, "-m", "blockyard.cli.main", "worker", "--socket", str(socket)]
+    command += ["--metrics-listen", "127.0.0.1:0", "--log-level", "warning", *flags]
+    worker = subprocess.Popen(command)
+    try:
+        wait_for(socket)
+        yield socket
+    finally:
+        worker.terminate()
+        worker.wait(10)
+
+
+def time_attaching(folder: Path, pools: list[str], rounds: int) -> dict[str, object]:
+    """Milliseconds from the start of both clients to both sessions standing, by size of the pool.
+
+    The pool's pages are not touched: that is the worker's affair, in its background; an engine maps them either way.
+    """
+    taken: dict[str, list[float]] = defaultdict(list)
+    for number in range(rounds):
+        for pool in pools:
+            with running_worker(folder, "--host-pool", pool, "--no-prefault") as socket:
+                engine = Engine(socket, f"engine-{number}", b"a" * 32, PAGE, "off")
+                begun = time.perf_counter()
+                engine.attach(pause=0.0005)
+                taken[pool].append(1e3 * (time.perf_counter() - begun))
+                engine.close()
+    return {
+        "rounds": rounds,
+        "attach_ms": {pool: round(statistics.median(times), 2) for pool, times in taken.items()},
+        "attach_ms_max": {pool: round(max(times), 2) for pool, times in taken.items()},
+    }
+
+
+def time_jobs(folder: Path, rounds: int) -> dict[str, object]:
+    """The report of all rounds of acquires and jobs."""
+    with running_worker(folder, "--host-pool", "1GiB") as socket:
+        bench = Bench(socket)
+        # The pool's pages are entered in the background; a copy into a new page would be timed otherwise.
+        time.sleep(5.0)
+        for number in range(rounds):
+            bench.round(number)
+        bench.close()
+        return bench.report()
+
+
+def wait_for(socket: Path) -> None:
+    """Until the worker listens."""
+    deadline = time.monotonic() + START_SECONDS
+    while not socket.exists():
+        if time.monotonic() > deadline:
+            raise SystemExit("the worker does not listen")
+        time.sleep(0.05)
+
+
 def main() -> None:
     """Start a worker, run the rounds, print the report as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=30)
+    parser.add_argument("--attach-pools", help="sizes, separated by commas: time attaching alone")
     parser.add_argument("--json", type=Path, help="write the report here too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="by-bench-") as folder:
-        socket = Path(folder) / "worker.sock"
-        command = [sys.executable, "-m", "blockyard.cli.main", "worker", "--socket", str(socket)]
-        command += ["--host-pool", "1GiB", "--metrics-listen", "127.0.0.1:0", "--log-level", "warning"]
-        worker = subprocess.Popen(command)
-        try:
-            bench = Bench(socket)
-            # The pool's pages are entered in the background; a copy into a new page would be timed otherwise.
-            time.sleep(5.0)
-            for number in range(arguments.rounds):
-                bench.round(number)
-            bench.close()
-        finally:
-            worker.terminate()
-            worker.wait(10)
-    text = json.dumps(bench.report(), indent=2)
+        if arguments.attach_pools:
+            report = time_attaching(Path(folder), arguments.attach_pools.split(","), arguments.rounds)
+        else:
+            report = time_jobs(Path(folder), arguments.rounds)
+    text = json.dumps(report, indent=2)
     print(text)
     if arguments.json is not None:
         arguments.json.write_text(text + "\n")

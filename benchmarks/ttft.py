@@ -6,6 +6,9 @@ cache was reset). The prompt's length is chosen so that both hits have equal cac
 are refused. A second engine without Blockyard runs the fresh prompts too: CPU-seconds where nothing is reused.
 
     .venv/bin/python benchmarks/ttft.py --rounds 12 --dtype float32
+    .venv/bin/python benchmarks/ttft.py --rounds 12 --model DIR --ranks 2
+
+Another model needs a vocabulary of at least 250 tokens and room for the prompt.
 """
 
 import argparse
@@ -30,8 +33,6 @@ from blockyard.cli.demo.vllm_server import VllmServer
 
 CHUNK_TOKENS = 256
 BLOCK_TOKENS = 32
-SETTLE_S = 0.3
-"""Between a request and the next measurement: stores are over by then, so no variant pays for another's."""
 
 
 @dataclass
@@ -87,13 +88,6 @@ def fresh_prompt(seed: int, tokens: int) -> list[int]:
     return [draw.randrange(3, 250) for _ in range(tokens)]
 
 
-async def ask(client: ChatClient, prompt: list[int]) -> Completion:
-    """One token is enough: what is measured is the first."""
-    completion = await client.complete(prompt, Options(max_tokens=1))
-    await asyncio.sleep(SETTLE_S)
-    return completion
-
-
 class Experiment:
     """Two engines, one of them attached, and the rounds."""
 
@@ -107,7 +101,7 @@ class Experiment:
 
     async def run(self) -> Samples:
         """Start everything, run the rounds, return what was measured."""
-        model = cached_model(self._folder / "models")
+        model = self._arguments.model or cached_model(self._folder / "models")
         socket = self._folder / "worker.sock"
         command = [sys.executable, "-m", "blockyard.cli.main", "worker", "--socket", str(socket)]
         command += ["--host-pool", "1GiB", "--log-level", "warning"]
@@ -120,8 +114,9 @@ class Experiment:
         }
         ports = free_ports(2)
         dtype = self._arguments.dtype
-        attached = VllmServer("attached", model, ports[0], dtype=dtype, kv_transfer=transfer)
-        alone = VllmServer("alone", model, ports[1], dtype=dtype)
+        ranks = ("--tensor-parallel-size", str(self._arguments.ranks))
+        attached = VllmServer("attached", model, ports[0], dtype=dtype, kv_transfer=transfer, extra_flags=ranks)
+        alone = VllmServer("alone", model, ports[1], dtype=dtype, extra_flags=ranks)
         processes = [server.start(self._supervisor) for server in (attached, alone)]
         async with ChatClient(attached.url()) as ours, ChatClient(alone.url()) as theirs:
             await attached.wait_ready(processes[0], ours)
@@ -141,14 +136,14 @@ class Experiment:
     ) -> None:
         prompt = fresh_prompt(number, self._length)
         spent = cpu_seconds(without)
-        alone = await ask(theirs, prompt)
+        alone = await self._ask(theirs, prompt)
         cpu_alone = cpu_seconds(without) - spent
         spent = cpu_seconds(with_blockyard)
-        computed = await ask(ours, prompt)
+        computed = await self._ask(ours, prompt)
         cpu_with = cpu_seconds(with_blockyard) - spent
-        own = await ask(ours, prompt)
+        own = await self._ask(ours, prompt)
         await ours.reset_prefix_cache()
-        host = await ask(ours, prompt)
+        host = await self._ask(ours, prompt)
         if own.cached_tokens != host.cached_tokens:
             raise SystemExit(f"hits differ: own {own.cached_tokens} tokens, host {host.cached_tokens}")
         if number < 0:
@@ -162,6 +157,18 @@ class Experiment:
         samples.cpu_with += cpu_with
         samples.cpu_alone += cpu_alone
 
+    async def _ask(self, client: ChatClient, prompt: list[int]) -> Completion:
+        """One token is enough: what is measured is the first. Stores are over when this returns."""
+        completion = await client.complete(prompt, Options(max_tokens=1))
+        await asyncio.sleep(self._arguments.settle)
+        return completion
+
+
+def shown(arguments: argparse.Namespace) -> dict[str, object]:
+    """The settings as the report names them: a model by its folder's name, wherever that lies."""
+    model = arguments.model.name if arguments.model else "the demo's"
+    return vars(arguments) | {"json": None, "model": model}
+
 
 def main() -> None:
     """Run the experiment and print its report as JSON."""
@@ -169,13 +176,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=12, help="counted rounds; two more warm up")
     parser.add_argument("--chunks", type=int, default=24, help="chunks of 256 tokens in the prompt")
     parser.add_argument("--dtype", default="float32", help="float32 or bfloat16, weights and KV")
+    parser.add_argument("--model", type=Path, help="another model than the demo's tiny one")
+    parser.add_argument("--ranks", type=int, default=1, help="tensor-parallel ranks of each engine")
+    parser.add_argument("--settle", type=float, default=0.3, help="seconds after a request, in which its stores end")
     parser.add_argument("--verify-host", default="always", choices=("off", "sample", "always"))
     parser.add_argument("--json", type=Path, help="write the report here too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="by-ttft-") as folder:
         with Supervisor(Path(folder) / "logs") as supervisor:
             samples = asyncio.run(Experiment(arguments, Path(folder), supervisor).run())
-        report = {"settings": vars(arguments) | {"json": None}} | samples.report()
+        report = {"settings": shown(arguments)} | samples.report()
     text = json.dumps(report, indent=2)
     print(text)
     if arguments.json is not None:
