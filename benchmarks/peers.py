@@ -1,9 +1,9 @@
 """Question: how much of what a plain socket carries is left when workers read chunks from each other?
 
 The worker's fetching threads and peer server, in two processes over loopback, against `sendall` and `recv_into` of the
-same chunks over as many connections; with and without TLS. What the worker reads is verified, what the bare socket
-brings is not. The cores are left out. Subjects take turns within each round, in changing order; ratios are medians over
-rounds.
+same chunks over as many connections; with and without TLS. What the worker reads is verified; what the bare socket
+brings is not, or is hashed and no more. The cores are left out. Subjects take turns within each round, in changing
+order; ratios are medians over rounds.
 
     python benchmarks/peers.py [--rounds 20] [--mib 2 32] [--total-mib 256] [--json FILE]
 """
@@ -46,7 +46,8 @@ def subjects(chunks: Chunks) -> Iterator[tuple[dict[str, Reader], Connection]]:
         pool.memory.map[:] = bytes(chunks.total_bytes)
         found: dict[str, Reader] = {
             "peer": PeerReader(chunks, pool, peer_port),
-            "socket": BareReader(chunks, pool, bare_port),
+            "socket": BareReader(chunks, pool, bare_port, hashed=False),
+            "socket, hashed": BareReader(chunks, pool, bare_port, hashed=True),
         }
         try:
             yield found, ours
@@ -63,7 +64,7 @@ def rounds(chunks: Chunks, count: int) -> Times:
     with subjects(chunks) as (found, other):
         names = list(found)
         for number in range(count + 1):
-            for name in names[number % 2 :] + names[: number % 2]:
+            for name in names[number % len(names) :] + names[: number % len(names)]:
                 other.send(True)
                 cpu, begun = other.recv() + cpu_seconds(), time.perf_counter()
                 found[name].read()
@@ -87,8 +88,11 @@ def summary(chunks: Chunks, times: Times) -> dict[str, object]:
             "most": round(max(size / one.wall for one in passes), 3),
             "cpu_s_per_gb": round(statistics.median(one.cpu / size for one in passes), 3),
         }
-    pairs = zip(times["socket"], times["peer"], strict=True)
-    return told | {"ratio": round(statistics.median(bare.wall / peer.wall for bare, peer in pairs), 3)}
+    ratios = {}
+    for name in ("socket", "socket, hashed"):
+        pairs = zip(times[name], times["peer"], strict=True)
+        ratios[f"peer / {name}"] = round(statistics.median(bare.wall / peer.wall for bare, peer in pairs), 3)
+    return told | {"ratios": ratios}
 
 
 def certificate(folder: Path) -> tuple[str, ...]:

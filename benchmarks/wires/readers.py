@@ -6,6 +6,8 @@ import queue
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
+import xxhash
+
 from blockyard.worker.core.peers import wire
 from blockyard.worker.core.peers.settings import PeerSettings
 from blockyard.worker.peers.dialing import Dialer
@@ -46,9 +48,10 @@ class PeerReader:
 
 
 class BareReader:
-    """`recv_into` of what `sendall` sends: no question is larger than one chunk's, and nothing is verified."""
+    """`recv_into` of what `sendall` sends, one chunk asked for at a time; hashed or not."""
 
-    def __init__(self, chunks: Chunks, pool: HostPool, port: int) -> None:
+    def __init__(self, chunks: Chunks, pool: HostPool, port: int, hashed: bool) -> None:
+        self._hashed = hashed
         self._chunks = chunks
         self._pool = pool
         self._socks = [socket.create_connection(("127.0.0.1", port), _SECONDS) for _ in range(CONNECTIONS)]
@@ -76,3 +79,5 @@ class BareReader:
                 got = 0
                 while got < size:
                     got += sock.recv_into(view[got:])
+                if self._hashed:
+                    xxhash.xxh3_64_intdigest(view)

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from blockyard.common.config import Address, LeaderConfig, SettingError, WorkerConfig
+from blockyard.common.config.load import resolve
 from blockyard.common.config.node import host_node_id
 from blockyard.common.config.settings import settings_of
 from blockyard.common.config.units import GIB, KIB, MIB
 
 LOCAL = (Address("127.0.0.1", 2379),)
 REMOTE = (Address("127.0.0.1", 2379), Address("etcd-2", 2379))
+HERE = Address("127.0.0.1", 7511)
 FILE = Path("/etc/hostname")
 TLS: dict[str, Any] = {"tls_ca": FILE, "tls_cert": FILE, "tls_key": FILE}
 ETCD_TLS: dict[str, Any] = {"etcd_ca": FILE, "etcd_cert": FILE, "etcd_key": FILE}
@@ -36,6 +38,12 @@ ETCD_TLS: dict[str, Any] = {"etcd_ca": FILE, "etcd_cert": FILE, "etcd_key": FILE
         ({"etcd_key": FILE}, "etcd_ca: must be set too: etcd_ca, etcd_cert, etcd_key only work together"),
         ({"insecure": True, **TLS}, "insecure = true: must be false where tls_cert is set"),
         ({"etcd": LOCAL}, "tls_cert: must be set, with tls_ca and tls_key"),
+        ({"peer_listen": HERE}, "peer_listen = 127.0.0.1:7511: must be off without etcd"),
+        ({"peer_advertise": HERE}, "peer_advertise = 127.0.0.1:7511: must be unset while peer_listen is off"),
+        (
+            {"etcd": LOCAL, "insecure": True, "peer_listen": Address("0.0.0.0", 7511)},
+            "peer_advertise: must be set to HOST:PORT as other workers reach it, since peer_listen is 0.0.0.0:7511",
+        ),
         ({"etcd": REMOTE, **TLS}, "etcd = 127.0.0.1:2379,etcd-2:2379: etcd-2:2379 is another machine"),
     ],
 )
@@ -55,6 +63,8 @@ def test_a_worker_refuses(given: dict[str, Any], told: str) -> None:
         {"etcd": REMOTE, "insecure": True},
         {"etcd": REMOTE, "insecure": True, **ETCD_TLS},
         {"etcd": REMOTE, **TLS, **ETCD_TLS},
+        {"etcd": LOCAL, "insecure": True, "peer_listen": HERE},
+        {"etcd": LOCAL, "insecure": True, "peer_listen": Address("::", 0), "peer_advertise": Address("node-1", 0)},
     ],
 )
 def test_a_worker_takes(given: dict[str, Any]) -> None:
@@ -63,6 +73,26 @@ def test_a_worker_takes(given: dict[str, Any]) -> None:
 
 def leader(**given: Any) -> LeaderConfig:
     return LeaderConfig(**{"etcd": LOCAL, "insecure": True, **given})
+
+
+@pytest.mark.parametrize(
+    ("listen", "advertise", "told"),
+    [
+        (Address("127.0.0.1", 0), None, "127.0.0.1:4711"),
+        (Address("0.0.0.0", 0), Address("node-1", 0), "node-1:4711"),
+        (Address("0.0.0.0", 7511), Address("node-1", 17511), "node-1:17511"),
+    ],
+)
+def test_a_worker_tells_others_the_port_it_got(listen: Address, advertise: Address | None, told: str) -> None:
+    config = WorkerConfig(etcd=LOCAL, insecure=True, peer_listen=listen, peer_advertise=advertise)
+    assert config.serves_peers
+    assert str(config.peer_advertised(listen.port or 4711)) == told
+
+
+@pytest.mark.parametrize("word", ["off", "", " off "])
+def test_peers_can_be_switched_off(word: str) -> None:
+    config = resolve(WorkerConfig, "worker", {"insecure": "true", "peer_listen": word}, None, {}).build()
+    assert not config.serves_peers
 
 
 def test_a_leader_needs_etcd() -> None:

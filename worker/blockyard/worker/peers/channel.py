@@ -28,7 +28,7 @@ M = TypeVar("M")
 
 _TIMEVAL = struct.Struct("@ll")
 
-PIECE = 256 << 10
+PIECE = 1 << 20
 """Bytes that are hashed while they are still in the processor's cache."""
 
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import ssl
 from collections.abc import Callable, Iterator
 from functools import partial
 
 from blockyard.common.config import WorkerConfig
+from blockyard.common.logs import fields
 from blockyard.common.metrics.counters import Counters
 from blockyard.common.tls import client_context, server_context
 from blockyard.worker.core.peers import wire
@@ -20,6 +22,8 @@ from blockyard.worker.peers.exchange import SlotMemory
 from blockyard.worker.peers.fetching import FetchThreads
 from blockyard.worker.peers.server import PeerServer, Reports, bind
 from blockyard.worker.peers.standing import Self
+
+_log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.05
 _LAST_SECONDS = 5.0
@@ -80,7 +84,10 @@ class PeerSide:
             yield
             return
         sock = bind(self._config.peer_listen)
-        self.address = str(self._config.peer_advertised(sock.getsockname()[1]))
+        address = self._config.peer_advertised(sock.getsockname()[1])
+        if address.is_loopback and not all(endpoint.is_loopback for endpoint in self._config.etcd):
+            _log.warning("workers on other machines cannot reach this one", extra=fields(peer_address=address))
+        self.address = str(address)
         count = self._count
         frame_refused = partial(count, "blockyard_worker_frames_refused_total")
         serving, reading = _contexts(self._config)
