@@ -39,6 +39,7 @@ class DiskWatch:
         self._states = [_State.USED] * len(directories)
         self._troubles = [""] * len(directories)
         self._open = [False] * len(directories)
+        self._seen = [""] * len(directories)
         self._failures = [""] * len(directories)
 
     @property
@@ -49,6 +50,10 @@ class DiskWatch:
     def trouble(self, number: int, words: str, *, is_open: bool) -> None:
         """Why this directory is not open, or what of it is not used; nothing when all is well."""
         self._troubles[number], self._open[number] = words, is_open
+
+    def seen(self, number: int, words: str) -> None:
+        """What is wrong with it as a look at it finds, or nothing."""
+        self._seen[number] = words
 
     def failed(self, number: int, words: str) -> None:
         """What its device answered last when it failed."""
@@ -83,6 +88,7 @@ class DiskWatch:
             return _State.NOT_OPEN, f"{words}; it is tried again by itself"
         if not directory.recovered:
             return _State.READING, "what it holds is not all known yet"
+        words = "; ".join(filter(None, [self._seen[number], words]))
         return (_State.PARTLY, words) if words else (_State.USED, "")
 
     def _failure(self, directory: Directory) -> str:

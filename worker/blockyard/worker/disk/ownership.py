@@ -58,10 +58,14 @@ class Ownership:
 
     def _take_anew(self) -> None:
         try:
-            create = os.O_CREAT if os.stat(self._path).st_dev == self._device else 0
-            found = _locked(self._path, self._owner, create)
+            same = os.stat(self._path).st_dev == self._device
         except FileNotFoundError:
             raise OSError(errno.ESTALE, "the directory is not there any more") from None
+        try:
+            found = _locked(self._path, self._owner, os.O_CREAT if same else 0)
+        except FileNotFoundError:
+            told = "another file system is there, without this directory's lock; if it is right, start the worker anew"
+            raise OSError(errno.ESTALE, told) from None
         except DirectoryOwned as error:
             raise OSError(errno.EBUSY, str(error)) from None
         before, self._fd = self._fd, found

@@ -18,6 +18,8 @@ from blockyard.worker.core.disk import wire
 from blockyard.worker.core.disk.settings import DirectorySettings, DiskSettings
 from blockyard.worker.disk.claims import Claims
 from blockyard.worker.disk.device import Device, SlotMemory
+from blockyard.worker.disk.io import Space
+from blockyard.worker.disk.lookout import Lookout
 from blockyard.worker.disk.opening import Answer
 from blockyard.worker.disk.own_thread import on_own_thread
 from blockyard.worker.disk.probe import probe
@@ -58,12 +60,23 @@ class DiskSide:
             for number, spec in enumerate(config.disk)
         ]
 
+        self._lookouts = [
+            Lookout(
+                self._runners[number],
+                partial(_ensure, spec, claims),
+                partial(_space, spec),
+                config.disk_floor.of,
+                partial(watch.seen, number),
+            )
+            for number, spec in enumerate(config.disk)
+        ]
+
     def execute(self, one: wire.DiskInstruction) -> None:
         number = one.directory
         self._devices[number].execute(one)
 
     async def run(self) -> None:
-        """Open the directories, sync them now and then, and give up what waits too long, until cancelled."""
+        """Open the directories, sync and look at them now and then, give up what waits too long, until cancelled."""
         synced = time.monotonic()
         while self._devices:
             now = time.monotonic()
@@ -72,8 +85,10 @@ class DiskSide:
                 threads.expire()
             if now - synced >= self._config.disk_sync:
                 synced = now
-                for device in self._devices:
+                for device, lookout in zip(self._devices, self._lookouts, strict=True):
                     device.sync()
+                    if device.store is not None:
+                        lookout.look()
             await asyncio.sleep(_TICK_SECONDS)
 
     @contextlib.contextmanager
@@ -153,3 +168,11 @@ def _open(spec: DiskSpec, config: WorkerConfig, claims: Claims) -> tuple[Segment
     settings = StoreSettings(spec.capacity, config.disk_floor.of(claim.total), config.disk_segment)
     directory = RealDirectory(spec.path, direct=probe(spec.path).direct, ensure=claim.lock.ensure)
     return SegmentStore.open(directory, settings)
+
+
+def _ensure(spec: DiskSpec, claims: Claims) -> None:
+    claims.get(spec).lock.ensure()
+
+
+def _space(spec: DiskSpec) -> Space:
+    return RealDirectory(spec.path, direct=False).space()
