@@ -89,11 +89,17 @@ class AttachedEngine:
         ):
             self.worker.wait_metric(name, 0, **labels)
 
-    def spoil(self, which: Callable[[int], bool] = lambda index: True) -> int:
-        """Flip one byte in each chosen stored chunk; how many."""
+    def held(self) -> frozenset[bytes]:
+        """Keys of the chunks that the worker holds ready."""
+        with OpenedPool(self.worker.pid) as pool:
+            return frozenset(record.key for record in pool.ready())
+
+    def spoil(self, which: Callable[[int], bool] = lambda index: True, others: frozenset[bytes] = frozenset()) -> int:
+        """Flip one byte in each chosen stored chunk, of those that are not among `others`; how many."""
         self.wait_verified()
         with OpenedPool(self.worker.pid) as pool:
-            chosen = [record for index, record in enumerate(pool.ready()) if which(index)]
+            mine = [record for record in pool.ready() if record.key not in others]
+            chosen = [record for index, record in enumerate(mine) if which(index)]
             for record in chosen:
                 for page in range(0, record.area_bytes, 4096):
                     pool.flip(record, page + 1)

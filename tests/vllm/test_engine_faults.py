@@ -155,7 +155,7 @@ def test_a_frozen_worker_costs_a_bounded_wait_and_serves_again_when_it_thaws(eng
     engine.check_idle_books()
 
 
-def test_a_cache_reset_that_names_the_connector_drops_what_was_stored(engine: AttachedEngine) -> None:
+def test_after_a_cache_reset_that_names_the_connector_nothing_is_found(engine: AttachedEngine) -> None:
     tokens = prompt(5, 1500)
     engine.ask(tokens)
     assert engine.ask_afresh(tokens).num_cached_tokens == WHOLE

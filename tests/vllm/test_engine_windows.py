@@ -123,15 +123,15 @@ def test_many_requests_at_once(engine: AttachedEngine) -> None:
 
 @pytest.mark.parametrize("bad", [0, STORED // 2, STORED - 1])
 def test_a_spoiled_chunk_of_any_group_is_noticed_and_computed_instead(engine: AttachedEngine, bad: int) -> None:
-    assert engine.llm.reset_prefix_cache(reset_connector=True)
-    right = engine.ask(PROMPT)
-    assert engine.stored() == STORED
+    tokens, others = prompt(50 + bad, 1100), engine.held()
+    right = engine.ask(tokens)
+    assert len(engine.held() - others) == STORED
     mismatches = engine.worker.metric("checksum_mismatches_total")
-    engine.spoil(lambda index: index == bad)
-    assert engine.ask_afresh(PROMPT).token_ids == right.token_ids
+    engine.spoil(lambda index: index == bad, others)
+    assert engine.ask_afresh(tokens).token_ids == right.token_ids
     engine.worker.wait_metric("checksum_mismatches_total", mismatches + 1)
     engine.check_idle_books()
-    again = engine.ask_afresh(PROMPT)
+    again = engine.ask_afresh(tokens)
     assert again.token_ids == right.token_ids
     assert again.num_cached_tokens == WHOLE, "what was computed instead was stored again"
     engine.worker.wait_metric("checksum_mismatches_total", mismatches + 1)
