@@ -7,6 +7,7 @@ takes out what waits, and cuts the connection of what runs once nobody wants any
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import threading
@@ -26,7 +27,7 @@ from blockyard.worker.peers.lanes import Job, Lanes
 
 _log = logging.getLogger(__name__)
 
-MOST_THREADS = 16
+MOST_THREADS = 32
 MOST_WAITING = 1024
 
 Post = Callable[[wire.PeerRead | wire.PeerFailed], None]
@@ -129,8 +130,10 @@ class FetchThreads:
             self._wake.notify()
         elif len(self._threads) < MOST_THREADS:
             thread = threading.Thread(target=self._run, name=f"fetch-{len(self._threads)}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            # Where there may be no more threads, those that are there do the work, or it ends at its deadline.
+            with contextlib.suppress(RuntimeError):
+                thread.start()
+                self._threads.append(thread)
 
     def _run(self) -> None:
         while (job := self._next()) is not None:

@@ -39,7 +39,11 @@ class Names:
                 raise OSError("too many host names are being looked up")
             self._looking += 1
         found: queue.SimpleQueue[str | OSError] = queue.SimpleQueue()
-        threading.Thread(target=self._look_up, args=(address.host, found), name="peer-name", daemon=True).start()
+        try:
+            threading.Thread(target=self._look_up, args=(address.host, found), name="peer-name", daemon=True).start()
+        except RuntimeError as error:
+            self._looked_up()
+            raise OSError(f"{address.host} cannot be looked up: {error}") from error
         try:
             answer = found.get(timeout=max(0.001, deadline - time.monotonic()))
         except queue.Empty:
@@ -60,5 +64,8 @@ class Names:
                 self._known[host] = (ip, time.monotonic() + _KEPT_SECONDS)
             found.put(ip)
         finally:
-            with self._lock:
-                self._looking -= 1
+            self._looked_up()
+
+    def _looked_up(self) -> None:
+        with self._lock:
+            self._looking -= 1
