@@ -116,7 +116,7 @@ class Shell:
                 self._server.close(session, reason)
             case instructions.Unwatch(session):
                 self._server.unwatch(session)
-            case _:
+            case _ if isinstance(instruction, DiskInstruction):
                 self._disk.execute(instruction)
 
     # Called by the attach server.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from blockyard.common.messages.states import CopyState, KeyState
-from blockyard.common.metrics import worker_peer_links
+from blockyard.common.metrics import worker_peer_links, worker_peers
 from blockyard.common.metrics.spec import Equality, Kind, Label, Metric, Part
 from blockyard.common.slot_table import SlotState
 
-TIER = Label("tier", ("host", "disk"))
+TIER = Label("tier", ("host", "disk", "peer"))
 DISK_FAULT = Label("reason", ("full", "io", "corrupt", "gone", "busy"))
 DISK_BREAKER_REASON = Label("reason", ("io", "hung"))
 LEG = Label("leg", ("gpu_to_host", "host_to_gpu"))
@@ -26,6 +26,8 @@ MISS_REASON = Label(
             KeyState.FINGERPRINT,
             KeyState.CORRUPT,
             KeyState.DISABLED,
+            KeyState.PEER_GONE,
+            KeyState.LEADER_UNKNOWN,
         )
     ),
 )
@@ -162,10 +164,11 @@ PROCESS = (
 )
 
 METRICS: tuple[Metric, ...] = (
-    LOOKUPS + FILLS + LOADS + COPIES + POOL + DISK + LINKS + worker_peer_links.METRICS + PROCESS
+    LOOKUPS + FILLS + LOADS + COPIES + POOL + DISK + worker_peers.METRICS + LINKS + worker_peer_links.METRICS + PROCESS
 )
 
 EQUALITIES = (
+    *worker_peers.EQUALITIES,
     Equality(
         "misses-explained",
         "blockyard_worker_acquire_tokens_total",

@@ -71,8 +71,10 @@ class Chunk:
 
     __slots__ = (
         "checked",
+        "checksums",
         "copiers",
         "engine",
+        "from_peer",
         "generation",
         "job",
         "key",
@@ -108,6 +110,7 @@ class Chunk:
         """Bit r: rank r has filled its area."""
         self.checked = False
         """Its checksums stand in the slot table."""
+        self.checksums: tuple[int, ...] = ()
         self.pins = 0
         self.copiers = 0
         """Copies to or from its slot that are under way, an engine's or a device's."""
@@ -116,7 +119,9 @@ class Chunk:
         self.touches = 0
         """Times it was used since it is ready."""
         self.read = 0
-        """The operation that reads it from disk; 0 while none does."""
+        """The operation that reads it from disk, or the fetch from a peer; 0 while none does."""
+        self.from_peer = False
+        """What fills its slot, or has filled it, is a fetch from a peer."""
         self.unwanted = False
         """The disk has given its copy up to make room, and it was not used since."""
         self.writing = False

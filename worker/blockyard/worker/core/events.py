@@ -7,6 +7,7 @@ import msgspec
 from blockyard.common.fencing import Epoch
 from blockyard.common.messages import attach
 from blockyard.worker.core.disk.wire import DiskEvent
+from blockyard.worker.core.peers.wire import PeerEvent
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -129,5 +130,6 @@ Event = (
     | Incarnated
     | DrainAsked
     | DiskEvent
+    | PeerEvent
     | Tick
 )

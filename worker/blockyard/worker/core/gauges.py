@@ -56,6 +56,7 @@ def _plain(core: "WorkerCore") -> dict[str, float]:
         "outbox_depth": core.outbox.depth,
         "incarnation": core.incarnation,
         **_disk(core),
+        **_peers(core),
     }
 
 
@@ -69,6 +70,16 @@ def _disk(core: "WorkerCore") -> dict[str, float]:
         "disk_devices_left_alone": sum(not one.breaker.closed for one in directories),
         "disk_operations_hanging": sum(one.late for one in core.disk.operations.all.values()),
         "disk_spill_backlog": len(core.holdings.spills),
+    }
+
+
+def _peers(core: "WorkerCore") -> dict[str, float]:
+    peers = core.peers
+    return {
+        "peers": len(peers.roster.by_node),
+        "peers_left_alone": peers.roster.left_alone,
+        "peer_fetches_in_flight": len(peers.fetching.by_number),
+        "peer_serving_chunks": peers.serving.chunks,
     }
 
 

@@ -100,9 +100,9 @@ class Holdings:
                 self.touch(self.lineage(chunk.parent, chunk.size_class))
 
     def promoted(self, chunk: Chunk, checksums: tuple[int, ...]) -> None:
-        """A chunk was read from disk, and is what its checksums say."""
+        """A chunk was read from disk or a peer, and is what its checksums say."""
         chunk.parts = chunk.size_class.all_parts
-        chunk.checked = True
+        chunk.checked, chunk.checksums = True, checksums
         self._enter(chunk)
         self._write(chunk, checksums)
         self.tell(chunk.key, chunk.size_class)
@@ -124,7 +124,7 @@ class Holdings:
             self.quarantine(chunk)
             return
         self.unchecked -= 1
-        chunk.checked = True
+        chunk.checked, chunk.checksums = True, checksums
         self._write(chunk, checksums)
         self.tell(chunk.key, chunk.size_class)
         self.spills.consider(chunk)

@@ -5,6 +5,7 @@ import msgspec
 from blockyard.common.messages import attach, cluster
 from blockyard.common.slot_table import SlotRecord
 from blockyard.worker.core.disk.wire import DiskInstruction
+from blockyard.worker.core.peers.wire import PeerInstruction
 
 
 class _Instruction(msgspec.Struct, frozen=True):
@@ -70,6 +71,8 @@ ToLeader = (
     | cluster.SnapshotEnd
     | cluster.Digests
     | cluster.WorkerStats
+    | cluster.Locate
+    | cluster.OrderReport
 )
 
 
@@ -81,4 +84,6 @@ class Publish(_Instruction):
     messages: list[ToLeader]
 
 
-Instruction = Accept | Send | CloseSession | Unwatch | WriteSlot | ComputeChecksum | Publish | DiskInstruction
+Instruction = (
+    Accept | Send | CloseSession | Unwatch | WriteSlot | ComputeChecksum | Publish | DiskInstruction | PeerInstruction
+)

@@ -8,6 +8,7 @@ from blockyard.common.digests import RollingDigests
 from blockyard.worker.core.chunks import Chunk, ChunkState
 from blockyard.worker.core.disk.invariants import DISK_CHECKS
 from blockyard.worker.core.fills import FillJob
+from blockyard.worker.core.peers.invariants import PEER_CHECKS, copied_for_peers
 from blockyard.worker.core.sessions import SessionState
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ def _no_reuse_while_pinned(core: "WorkerCore") -> str:
     """Whatever is pinned or copied owns its slot."""
     users: list[Chunk] = [c for grant in core.grants.grants.values() for c in grant.chunks.values()]
     users += [one.chunk for one in core.disk.operations.all.values() if one.chunk is not None]
+    users += copied_for_peers(core)
     for session in core.book.sessions.values():
         users += [c for copy in session.copies.values() for c in copy.chunks if c is not None]
     for chunk in users:
@@ -94,6 +96,7 @@ def _every_pin_owned_and_dated(core: "WorkerCore") -> str:
         if chunk is not None
     )
     copiers += Counter(one.chunk for one in core.disk.operations.all.values() if one.chunk is not None)
+    copiers += Counter(copied_for_peers(core))
     for chunk in core.holdings.owners.values():
         if (chunk.pins, chunk.copiers) != (pins[chunk], copiers[chunk]):
             return (
@@ -228,4 +231,5 @@ CHECKS: dict[str, Callable[["WorkerCore"], str]] = {
     "ledger-is-true": _ledger_is_true,
     "sessions-in-order": _sessions_in_order,
     **DISK_CHECKS,
+    **PEER_CHECKS,
 }

@@ -1,5 +1,7 @@
 """What the keys of a run find. Owns the reasons for a miss; reads, and changes nothing."""
 
+from collections.abc import Callable
+
 from blockyard.common.identity import Key
 from blockyard.common.messages.states import KeyState
 from blockyard.worker.core.chunks import Chunk, ChunkState
@@ -17,16 +19,24 @@ MISSES = (
     KeyState.DEADLINE,
     KeyState.DISABLED,
     KeyState.CORRUPT,
+    KeyState.PEER_GONE,
+    KeyState.LEADER_UNKNOWN,
 )
 """Reasons that a lookup can give."""
 
 
 class Lookup:
-    """Looks up runs for one engine. `found` are all hits, at most `budget` of them."""
+    """Looks up runs for one engine. `found` are all hits, at most `budget` of them.
 
-    __slots__ = ("_budget", "_engine", "_holdings", "found")
+    `at_peers` says of a key that is nowhere here why peers did not give it, if they should have.
+    """
 
-    def __init__(self, holdings: Holdings, engine: str, budget: int) -> None:
+    __slots__ = ("_at_peers", "_budget", "_engine", "_holdings", "found")
+
+    def __init__(
+        self, holdings: Holdings, engine: str, budget: int, at_peers: Callable[[Key], KeyState | None]
+    ) -> None:
+        self._at_peers = at_peers
         self._holdings = holdings
         self._engine = engine
         self._budget = budget
@@ -64,7 +74,7 @@ class Lookup:
         if chunk is None:
             copy = size_class.on_disk.get(key)
             if copy is None:
-                return self._holdings.ghosts.reason(key)
+                return self._at_peers(key) or self._holdings.ghosts.reason(key)
             return KeyState.DEADLINE if copy.segment.directory.breaker.closed else KeyState.DISABLED
         if chunk.size_class is not size_class:
             return KeyState.FINGERPRINT

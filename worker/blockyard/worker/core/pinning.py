@@ -3,18 +3,20 @@
 Owns the pins of chunks and the grants behind them. Must never know how sessions come and go.
 """
 
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 
 from blockyard.common.identity import Key, split_keys
 from blockyard.common.messages.attach import Acquire, Finish, Grant, Release, Run
 from blockyard.common.messages.states import KeyState
 from blockyard.common.metrics.counters import Adder, Counters
 from blockyard.worker.core.chunks import Chunk, ChunkState
-from blockyard.worker.core.disk.promoting import Promoting
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.instructions import Instruction, Send
 from blockyard.worker.core.lookups import MISSES, Lookup
+from blockyard.worker.core.peers.tier import PeerTier
 from blockyard.worker.core.pins import GrantBook, PinGrant
+from blockyard.worker.core.searching import Searching
 from blockyard.worker.core.sessions import Session
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.waiting import WaitingAcquire, WaitingAcquires
@@ -29,7 +31,8 @@ class Pinning:
         counters: Counters,
         holdings: Holdings,
         grants: GrantBook,
-        promoting: Promoting,
+        searching: Searching,
+        peers: PeerTier,
         emit: Callable[[Instruction], None],
     ) -> None:
         self._settings = settings
@@ -37,8 +40,9 @@ class Pinning:
         self._asked = counters.adder("blockyard_worker_acquire_keys_total")
         self._tokens_asked = counters.adder("blockyard_worker_acquire_tokens_total")
         self._answered = _answer_counters(counters)
-        self._from_disk = _hit_counters(counters, "disk")
-        self._promoting = promoting
+        self._fetched = {tier: _hit_counters(counters, tier) for tier in ("disk", "peer")}
+        self._searching = searching
+        self._peers = peers
         self.waiting = WaitingAcquires(settings.disk.max_waiting)
         self._holdings = holdings
         self._grants = grants
@@ -47,8 +51,8 @@ class Pinning:
     def acquire(self, session: Session, message: Acquire, now: float) -> None:
         """Pin what is ready of these runs, and say of every other key why it is not.
 
-        If the disk has more, and the engine would wait for it, the answer comes when that was read, or later than
-        the engine would wait.
+        If the disk or a peer has more, and the engine would wait for it, the answer comes when that was read, or later
+        than the engine would wait.
         """
         self._attempt(session, message, now + message.wait_ms / 1000, now, None)
 
@@ -92,39 +96,52 @@ class Pinning:
         for grant in self._grants.expired(now):
             self._unpin(grant, list(grant.chunks))
 
-    def _look_up(self, session: Session, message: Acquire) -> tuple[Lookup, list[bytes]]:
+    def _look_up(
+        self, session: Session, message: Acquire, now: float, touch: bool = True
+    ) -> tuple[Lookup, list[bytes]]:
         """What is ready now, which counts as used, and the states of each run."""
         engine = session.engine
-        lookup = Lookup(self._holdings, engine.id, self._settings.max_pins_per_engine - engine.pins)
+        budget = self._settings.max_pins_per_engine - engine.pins
+        lookup = Lookup(self._holdings, engine.id, budget, lambda key: self._peers.miss(key, now))
         states = []
         for run in message.runs:
             answer, hits = lookup.run(split_keys(run.keys), engine.world.classes.get(run.group), run.prefix)
             states.append(answer)
-            self._holdings.touch(hits)
+            if touch:
+                self._holdings.touch(hits)
         return lookup, states
 
     def _attempt(
         self, session: Session, message: Acquire, deadline: float, now: float, there: Collection[Key] | None
     ) -> None:
         """Answer, or wait for what is being read. `there` are the keys that were hits at first; None: this is first."""
-        lookup, states = self._look_up(session, message)
+        first = there is None
+        lookup, states = self._look_up(session, message, now)
         if there is None:
             there = frozenset(lookup.found) if message.wait_ms else ()
-        reads = self._start_reads(session, message, now) if now < deadline else set()
+        reads = self._start_reads(session, message, now, first) if now < deadline else set()
         if reads:
             held = self._pin(session, message.request, lookup.found, now) if lookup.found else None
             self.waiting.add(WaitingAcquire(session, message, deadline, reads, held, there))
             return
-        fetched = {key for key, chunk in lookup.found.items() if not chunk.engine and key not in there}
-        self._answer(session, message, lookup, states, now, fetched if message.wait_ms else ())
+        if now < deadline and self._peers.active:
+            # That nobody could be asked for a key was perhaps found out just now.
+            lookup, states = self._look_up(session, message, now, touch=False)
+        fetched = {
+            key: "peer" if chunk.from_peer else "disk"
+            for key, chunk in lookup.found.items()
+            if not chunk.engine and key not in there
+        }
+        self._answer(session, message, lookup, states, now, fetched if message.wait_ms else {})
 
-    def _start_reads(self, session: Session, message: Acquire, now: float) -> set[int]:
+    def _start_reads(self, session: Session, message: Acquire, now: float, first: bool) -> set[int]:
         reads: set[int] = set()
         if not self.waiting.full:
             for run in message.runs:
                 size_class = session.engine.world.classes.get(run.group)
-                if size_class is not None and size_class.on_disk:
-                    reads |= self._promoting.start_run(split_keys(run.keys), size_class, run.prefix, now)
+                if size_class is not None:
+                    keys = split_keys(run.keys)
+                    reads |= self._searching.start_run(keys, run.parent, size_class, run.prefix, now, first)
         return reads
 
     def _answer(
@@ -134,9 +151,9 @@ class Pinning:
         lookup: Lookup,
         states: list[bytes],
         now: float,
-        fetched: Collection[Key] = (),
+        fetched: Mapping[Key, str],
     ) -> None:
-        """`fetched` are the hits that were read from disk for this."""
+        """`fetched` are the hits that were read for this, and from which tier."""
         for run, answer in zip(message.runs, states, strict=True):
             self._count(session, run, answer, fetched)
         self._requests(1)
@@ -148,7 +165,7 @@ class Pinning:
         self._end_hold(one)
         states = [bytes([KeyState.DEADLINE]) * len(split_keys(run.keys)) for run in one.message.runs]
         for run, answer in zip(one.message.runs, states, strict=True):
-            self._count(one.session, run, answer, ())
+            self._count(one.session, run, answer, {})
         self._requests(1)
         return b"".join(states)
 
@@ -181,16 +198,16 @@ class Pinning:
             if not engine.requests[grant.request]:
                 del engine.requests[grant.request]
 
-    def _count(self, session: Session, run: Run, states: bytes, fetched: Collection[Key]) -> None:
+    def _count(self, session: Session, run: Run, states: bytes, fetched: Mapping[Key, str]) -> None:
         size_class = session.engine.world.classes.get(run.group)
         tokens = 0 if size_class is None else size_class.tokens_per_chunk
         self._asked(len(states))
         self._tokens_asked(len(states) * tokens)
-        from_disk = sum(key in fetched for key in split_keys(run.keys)) if fetched else 0
-        if from_disk:
-            self._add(self._from_disk, from_disk, tokens)
+        tiers = Counter(fetched[key] for key in split_keys(run.keys) if key in fetched) if fetched else {}
+        for tier, chunks in tiers.items():
+            self._add(self._fetched[tier], chunks, tokens)
         for state in set(states):
-            count = states.count(state) - (from_disk if state == KeyState.HIT else 0)
+            count = states.count(state) - (sum(tiers.values()) if state == KeyState.HIT else 0)
             self._add(self._answered[state], count, tokens)
 
     @staticmethod

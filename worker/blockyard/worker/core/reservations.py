@@ -12,6 +12,7 @@ from blockyard.worker.core.chunks import Chunk, ChunkState
 from blockyard.worker.core.disk.tier import DiskTier
 from blockyard.worker.core.fills import FillBook, FillJob
 from blockyard.worker.core.holdings import Holdings
+from blockyard.worker.core.peers.tier import PeerTier
 from blockyard.worker.core.sessions import Session
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.slots import SizeClass
@@ -25,11 +26,14 @@ _OUTCOMES = ("started", "duplicate", "no-room", "fill-budget")
 class Reservations:
     """Makes and ends jobs. Each method is one step of the machine."""
 
-    def __init__(self, settings: CoreSettings, counters: Counters, holdings: Holdings, disk: DiskTier) -> None:
+    def __init__(
+        self, settings: CoreSettings, counters: Counters, holdings: Holdings, disk: DiskTier, peers: PeerTier
+    ) -> None:
         self._settings = settings
         self._counters = counters
         self._holdings = holdings
         self._disk = disk
+        self._peers = peers
         self.fills = FillBook(settings.max_parked)
         self.filling = 0
         """Chunks being filled."""
@@ -98,7 +102,7 @@ class Reservations:
             if chunk.job is not None:
                 self.abort(chunk, "purge")
             elif chunk.state is ChunkState.FILLING:
-                self._disk.abandon(chunk)
+                (self._peers if chunk.from_peer else self._disk).abandon(chunk)
             else:
                 self._holdings.purge(chunk)
 

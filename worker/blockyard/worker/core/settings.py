@@ -6,6 +6,7 @@ import msgspec
 
 from blockyard.common.slot_table import PAGE
 from blockyard.worker.core.disk.settings import DiskSettings
+from blockyard.worker.core.peers.settings import PeerSettings
 
 
 class CoreSettings(msgspec.Struct, frozen=True):
@@ -37,6 +38,7 @@ class CoreSettings(msgspec.Struct, frozen=True):
     delta_interval: float = 0.1
     stats_interval: float = 1.0
     disk: DiskSettings = DiskSettings()
+    peers: PeerSettings = PeerSettings()
 
     def __post_init__(self) -> None:
         if self.min_slot <= 0 or self.min_slot % PAGE:

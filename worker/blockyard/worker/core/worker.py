@@ -24,11 +24,14 @@ from blockyard.worker.core.gauges import show, stats
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.instructions import Instruction, Publish, ToLeader
 from blockyard.worker.core.outbox import Outbox
+from blockyard.worker.core.peers import wire as peer_wire
+from blockyard.worker.core.peers.tier import PeerTier
 from blockyard.worker.core.pinning import Pinning
 from blockyard.worker.core.pins import GrantBook
 from blockyard.worker.core.policies.base import EvictionPolicy
 from blockyard.worker.core.policies.lru import LeastRecentlyUsed
 from blockyard.worker.core.reservations import Reservations
+from blockyard.worker.core.searching import Searching
 from blockyard.worker.core.sessions import Session, SessionBook
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.story import Transition
@@ -60,10 +63,21 @@ class WorkerCore:
             self.holdings,
             self.worlds,
             self._emit,
-            lambda read, well: self.pinning.read_ended(read, well, self.now),
+            self._read_ended,
         )
-        self.pinning = Pinning(settings, self.counters, self.holdings, self.grants, self.disk.promoting, self._emit)
-        self.reservations = Reservations(settings, self.counters, self.holdings, self.disk)
+        self.peers = PeerTier(
+            settings.peers,
+            settings.pool_bytes,
+            self.counters,
+            self.holdings,
+            self.worlds,
+            self.disk,
+            self._emit,
+            self._read_ended,
+        )
+        searching = Searching(self.holdings, self.disk.promoting, self.peers)
+        self.pinning = Pinning(settings, self.counters, self.holdings, self.grants, searching, self.peers, self._emit)
+        self.reservations = Reservations(settings, self.counters, self.holdings, self.disk, self.peers)
         self.transfers = Transfers(settings, self.counters, self.holdings, self.grants, self.reservations, self._emit)
         self.book = SessionBook()
         self.fence = EpochFence()
@@ -113,6 +127,7 @@ class WorkerCore:
             self.book.next_deadline(),
             self.pinning.waiting.next_deadline(),
             self.disk.next_deadline(),
+            self.peers.next_deadline(),
             self._deltas_due if self.outbox.can_send else None,
         )
         return min((one for one in deadlines if one is not None), default=None)
@@ -205,11 +220,13 @@ class WorkerCore:
     def _link_up(self, event: events.LinkUp) -> None:
         if self.incarnation and self.fence.admit(event.epoch, event.history):
             self._digests_due = self.now + self.settings.digest_interval
+            self.peers.link_up()
             self._publish(self.outbox.link_up(event.expect_seq))
             self._publish_holdings()
 
     def _link_down(self, event: events.LinkDown) -> None:
         self.outbox.link_down()
+        self.peers.link_down(self.now)
 
     def _link_acked(self, event: events.LinkAcked) -> None:
         self.outbox.acked(event.seq)
@@ -228,6 +245,7 @@ class WorkerCore:
     def _incarnated(self, event: events.Incarnated) -> None:
         self.incarnation = event.incarnation
         self.outbox.restart()
+        self.peers.link_down(self.now)
 
     def _tick(self, event: events.Tick) -> None:
         self.pinning.expire(self.now)
@@ -235,12 +253,18 @@ class WorkerCore:
         self.transfers.expire(self.now, self.book.sessions)
         self.attachments.expire(self.now)
         self.disk.tick(self.now)
+        self.peers.tick(self.now)
         if self.now >= self._deltas_due:
             self._publish_holdings()
         else:
             self._publish(self.outbox.pump_snapshot())
         self._publish_digests()
         self._publish_stats()
+
+    def _read_ended(self, number: int, well: bool) -> None:
+        """A read from disk, a fetch from a peer or a question about one is over."""
+        self.pinning.read_ended(number, well, self.now)
+        self.peers.serving.read_ended(number)
 
     def _publish(self, messages: list[ToLeader]) -> None:
         if messages:
@@ -290,6 +314,13 @@ class WorkerCore:
             wire.DiskReclaimed: lambda event: self.disk.reclaimed(self.now, event),
             wire.DiskProbed: lambda event: self.disk.probed(self.now, event),
             wire.DiskFound: lambda event: self.disk.found(self.now, event),
+            peer_wire.PeersKnown: self.peers.known,
+            peer_wire.Located: lambda event: self.peers.located(event, self.now),
+            peer_wire.PeerRead: lambda event: self.peers.read(event, self.now),
+            peer_wire.PeerFailed: lambda event: self.peers.failed(event, self.now),
+            peer_wire.PeerAsked: lambda event: self.peers.asked(event, self.now),
+            peer_wire.PeerServed: self.peers.served,
+            peer_wire.PeerSessionClosed: self.peers.session_closed,
         }
 
     def _message_receivers(self) -> dict[type, tuple[str, Callable[[Session, Any], None]]]:

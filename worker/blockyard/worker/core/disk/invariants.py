@@ -48,7 +48,8 @@ def operations_in_order(core: "WorkerCore") -> str:
     reading = {one.chunk: one.number for one in operations if one.kind == "read"}
     writing = {one.chunk for one in operations if one.kind == "write"}
     for chunk in core.holdings.owners.values():
-        if chunk.read and (chunk.state is not ChunkState.FILLING or reading.get(chunk) != chunk.read):
+        read = 0 if chunk.from_peer else chunk.read
+        if read and (chunk.state is not ChunkState.FILLING or reading.get(chunk) != read):
             return f"slot {chunk.slot} is {chunk.state.name}, being read by {chunk.read}, which is not under way"
         if chunk.writing != (chunk in writing):
             return f"slot {chunk.slot} being written is {chunk.writing}"
@@ -70,6 +71,7 @@ def spills_in_order(core: "WorkerCore") -> str:
 def waits_in_order(core: "WorkerCore") -> str:
     """Each waiting acquire waits for reads that are under way, for a live session, and not for too long."""
     reads = {one.number for one in core.disk.operations.all.values() if one.kind == "read"}
+    reads |= core.peers.reads
     for one in core.pinning.waiting:
         if not one.reads or not one.reads <= reads:
             return f"acquire {one.message.seq} waits for reads {one.reads - reads or 'none'}"

@@ -35,6 +35,11 @@ class Operations:
         self.all: dict[int, Operation] = {}
         self._last = 0
 
+    def next_number(self) -> int:
+        """A number that none has had. Whatever else can be waited for as for a read takes its own from here."""
+        self._last += 1
+        return self._last
+
     def start(
         self,
         kind: Kind,
@@ -44,8 +49,7 @@ class Operations:
         copy: DiskCopy | None = None,
         segment: Segment | None = None,
     ) -> Operation:
-        self._last += 1
-        operation = Operation(self._last, kind, directory, now, chunk, copy, segment)
+        operation = Operation(self.next_number(), kind, directory, now, chunk, copy, segment)
         self.all[operation.number] = operation
         if kind in ("read", "forward"):
             directory.reads += 1

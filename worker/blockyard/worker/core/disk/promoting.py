@@ -4,21 +4,19 @@ One chunk is read once, however many ask for it. A read takes its slot as a stor
 is evicted for it, which is never pinned and always colder than what someone asks for now.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
-from blockyard.common.identity import Key
-from blockyard.worker.core.chunks import Chunk, ChunkState
+from blockyard.worker.core.chunks import Chunk
 from blockyard.worker.core.disk.directories import DiskCopy
 from blockyard.worker.core.disk.operations import Operations
 from blockyard.worker.core.disk.settings import DiskSettings
 from blockyard.worker.core.disk.wire import ReadExtent
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.instructions import Instruction
-from blockyard.worker.core.slots import SizeClass
 
 
 class Promoting:
-    """`start_run` begins what a run lacks and the disk has."""
+    """`start` begins a read, `ended` is told when it is over."""
 
     def __init__(
         self,
@@ -35,35 +33,7 @@ class Promoting:
         self._emit = emit
         self.reading_bytes = 0
 
-    def start_run(self, keys: Iterable[Key], size_class: SizeClass, prefix: bool, now: float) -> set[int]:
-        """The reads, begun now or before, that would make more of these keys a hit.
-
-        Of a prefix run only those that follow on what is there without a gap.
-        """
-        if not size_class.on_disk:
-            return set()
-        reads: set[int] = set()
-        for key in keys:
-            chunk = self._holdings.index.get(key)
-            if chunk is None:
-                copy = size_class.on_disk.get(key)
-                read = 0 if copy is None else self._start(copy, now)
-            elif chunk.state is ChunkState.READY:
-                continue
-            else:
-                read = chunk.read
-            if read:
-                reads.add(read)
-            elif prefix:
-                break
-        return reads
-
-    def ended(self, chunk: Chunk) -> None:
-        """A read into this slot is over, well or not."""
-        chunk.read = 0
-        self.reading_bytes -= chunk.size_class.slot_bytes
-
-    def _start(self, copy: DiskCopy, now: float) -> int:
+    def start(self, copy: DiskCopy, now: float) -> int:
         """The number of the new read; 0 when it may not be, or there is no room for it."""
         size_class, directory = copy.size_class, copy.segment.directory
         if copy.segment.leaving or not directory.breaker.closed or directory.reads >= self._settings.max_reads:
@@ -88,3 +58,8 @@ class Promoting:
             )
         )
         return operation.number
+
+    def ended(self, chunk: Chunk) -> None:
+        """A read into this slot is over, well or not."""
+        chunk.read = 0
+        self.reading_bytes -= chunk.size_class.slot_bytes

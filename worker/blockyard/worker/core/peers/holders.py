@@ -14,14 +14,15 @@ from blockyard.common.messages.states import KeyState
 
 @dataclass(slots=True)
 class Hint:
-    """Since `at`: nodes that are said to hold the key, best first; without any, why none is of use.
+    """Since `at`: the nodes that are said to hold the key, best first; none if nobody does, or did not give it.
 
-    No `miss` at all: nobody holds it.
+    `miss` is why they were of no use at `missed_at`; None if they were, or were not needed.
     """
 
     at: float
     nodes: list[str]
     miss: KeyState | None = None
+    missed_at: float = 0.0
 
 
 class Holders:
@@ -41,7 +42,7 @@ class Holders:
         """The leader does not say; what was known before stands."""
         hint = self._hints.get(key)
         if hint is None or not hint.nodes:
-            self._put(key, Hint(now, [], KeyState.LEADER_UNKNOWN))
+            self._put(key, Hint(now, [], KeyState.LEADER_UNKNOWN, now))
 
     def failed(self, key: Key, node: str, now: float) -> None:
         """A holder did not give it."""
@@ -50,9 +51,16 @@ class Holders:
             return
         hint.nodes.remove(node)
         if not hint.nodes:
-            self._put(key, Hint(now, [], KeyState.PEER_GONE))
+            self._put(key, Hint(now, [], KeyState.PEER_GONE, now))
+
+    def missed(self, key: Key, reason: KeyState, now: float) -> None:
+        """Its holders cannot be asked for it now."""
+        hint = self._hints.get(key)
+        if hint is not None:
+            hint.miss, hint.missed_at = reason, now
 
     def forget(self, key: Key) -> None:
+        """It is here now."""
         self._hints.pop(key, None)
 
     def nodes(self, key: Key, now: float, may_ask: bool) -> list[str] | None:
@@ -67,7 +75,7 @@ class Holders:
     def miss(self, key: Key, now: float) -> KeyState | None:
         """Why the peers were of no use for a key, if that was found out just now."""
         hint = self._hints.get(key)
-        return None if hint is None or now - hint.at > self._fresh else hint.miss
+        return None if hint is None or now - hint.missed_at > self._fresh else hint.miss
 
     def _put(self, key: Key, hint: Hint) -> None:
         self._hints[key] = hint
