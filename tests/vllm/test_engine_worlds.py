@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from blockyard.cli.demo.tiny_model import TinyModel, write_model
-from support.attached_engine import CHUNK, attached_engine, prompt
+from support.attached_engine import CHUNK, attached_engine, prompt, until
 from support.vllm_inproc import Generated
 from support.worker_process import WorkerProcess
 
@@ -33,6 +33,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model")
     write_model(path, TINY)
     return path
+
+
+def unchanged(config: Any) -> Any:
+    """An override of the model's configuration that nobody can look into."""
+    return config
 
 
 def first_answer(path: Path, worker: WorkerProcess, **engine: Any) -> Generated:
@@ -84,6 +89,18 @@ def test_another_hash_seed_finds_nothing(
 ) -> None:
     monkeypatch.setenv("PYTHONHASHSEED", "7")
     assert first_answer(path, worker).num_cached_tokens == 0
+
+
+def test_a_world_that_no_other_engine_has_is_dropped_when_its_cache_is_reset(
+    path: Path, worker: WorkerProcess, stored: Generated
+) -> None:
+    with attached_engine(path, worker, engine={"hf_overrides": unchanged}) as attached:
+        attached.wait_attached()
+        others = attached.held()
+        attached.ask(PROMPT)
+        assert len(attached.held()) > len(others)
+        attached.llm.reset_prefix_cache(reset_connector=True)
+        until(lambda: attached.held() == others, "only the chunks of others")
 
 
 def test_two_geometries_share_the_pool(

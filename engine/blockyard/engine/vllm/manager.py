@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class BlockyardManager(OffloadingManager):
-    """Manager of one engine with these cache groups."""
+    """Manager of one engine with these cache groups. `private`: no other engine is of its world."""
 
     def __init__(
         self,
@@ -48,9 +48,11 @@ class BlockyardManager(OffloadingManager):
         client: SchedulerClient,
         adapters: AdapterBook,
         tally: Tally,
+        private: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.epochs = epochs
+        self._private = private
         self._groups = groups
         self.resumes = resumes_at_the_failure(groups)
         """Whether a request goes on from what did load; else it begins anew, and offers all that it computes."""
@@ -91,6 +93,7 @@ class BlockyardManager(OffloadingManager):
         """Ranks tell that their weights have changed; whether that is news. What is under way of it, they refuse."""
         if not self.epochs.hear(changes):
             return False
+        self._drop_if_private()
         for request, state in self._requests.items():
             self._questions.let_go(request, state)
             state.forget_answers()
@@ -252,6 +255,7 @@ class BlockyardManager(OffloadingManager):
     def reset_cache(self) -> None:
         """Begin a new epoch: what is stored, or in GPU blocks, is no longer what the engine would compute."""
         self.epochs.reset()
+        self._drop_if_private()
         for request, state in self._requests.items():
             self._questions.let_go(request, state)
             self._requests[request] = RequestState(chains=state.chains, adapter=state.adapter, since=state.since)
@@ -259,6 +263,11 @@ class BlockyardManager(OffloadingManager):
     def shutdown(self) -> None:
         """End the session; bounded."""
         self._client.close(timeout=1.0)
+
+    def _drop_if_private(self) -> None:
+        """What lies at the worker is of no use to this engine any more, and may be of use to others of its world."""
+        if self._private:
+            self._client.forget("the weights of this engine's own world have changed")
 
     def _next_job(self) -> int:
         self._jobs += 1

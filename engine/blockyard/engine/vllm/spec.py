@@ -44,6 +44,7 @@ class BlockyardOffloadingSpec(OffloadingSpec):
                 self._scheduler_client(),
                 AdapterBook(setup.instance),
                 self._tally,
+                private=bool(setup.world.private),
             )
         return self._manager
 
