@@ -65,6 +65,14 @@ def test_a_leader_of_version_1_is_told_what_is_held(leader: HandLeader, worker: 
     worker.wait_metric("outbox_depth", 0)
 
 
+def test_an_order_has_one_last_report_and_does_not_end_the_link(leader: HandLeader, worker: WorkerProcess) -> None:
+    link = leader.welcome()
+    link.send(cluster.Order(7, "drop", 5000, [key(1)]))
+    report = link.receive(cluster.OrderReport)
+    assert (report.job, report.outcome in ("done", "refused")) == (7, True)
+    link.receive(cluster.Ping)
+
+
 def test_claims_come_as_a_snapshot_then_as_deltas_and_again_when_asked(
     leader: HandLeader, worker: WorkerProcess
 ) -> None:

@@ -82,6 +82,10 @@ class _Connection(FrameProtocol[cluster.ToWorker]):
                 self._feed(events.SnapshotCredited(seq, parts))
             case cluster.Repair(buckets) if self.up:
                 self._feed(events.RepairAsked(buckets))
+            case cluster.Order(job) if self.up:
+                # A worker may refuse each; this one carries out none.
+                with contextlib.suppress(LinkClosed):
+                    self.send(cluster.OrderReport(job, "refused", reason="unsupported"))
             case _:
                 self._frame_refused("unexpected")
                 self.abort(f"the leader sent {type(message).__name__} where it is not expected")
