@@ -105,6 +105,8 @@ def test_a_drain_copies_what_no_other_has_and_is_seen(leader: LeaderProcess, pai
     a, b = pair
     assert leader.order("/v1/drain", {"worker": "a"})[0] == 202
     awaited(a, "drain")
+    found = leader.get(f"/v1/match?keys={key(4).hex()}")[1]["workers"]
+    assert all(one["draining"] == (one["node"] == "a") for one in found)
     copy = awaited(b, "copy")
     assert (copy.kind, copy.node, set(copy.keys)) == ("copy", "a", {key(1), key(2), key(3)})
     b.send(wire.Delta(1, [], [change(number) for number in (1, 2, 3)]), wire.OrderReport(copy.job, "done", 3))

@@ -77,6 +77,7 @@ def match(service: Service, keys: Sequence[Key]) -> Json:
             "length": prefix.length,
             "tiers": {"gpu": prefix.gpu, "host": prefix.host, "disk": prefix.disk},
             "stale": core.members.by_node[prefix.node].link is None,
+            "draining": prefix.node in core.direction.drains.by_node,
         }
         for prefix in core.match(keys)
     ]

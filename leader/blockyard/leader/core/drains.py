@@ -136,22 +136,19 @@ class Drains:
         verdicts = _Verdicts(self._index, self._takers, member)
         for key in self._journal.recent(drain.node):
             kind = verdicts.only_here(self._index.placements(key))
-            if kind is not None and self._takers.any(kind, self._index, drain.node):
+            if kind is not None and verdicts.takeable(kind):
                 drain.queue[key] = kind
 
     def _look_on(self, drain: Drain, member: Member) -> None:
         verdicts, budget = _Verdicts(self._index, self._takers, member), LOOKED_AT
         copying = {key for job in drain.copies for key in job.keys}
-        takeable: dict[int, bool] = {}
         while drain.shard < SHARDS and budget > 0:
             shard = self._index.shard(drain.shard)
             drain.shard += 1
             budget -= len(shard) + 1
             for key, kind in verdicts.all_of(shard.items()):
                 drain.found += 1
-                if kind not in takeable:
-                    takeable[kind] = self._takers.any(kind, self._index, drain.node)
-                if not takeable[kind]:
+                if not verdicts.takeable(kind):
                     drain.stranded += 1
                 elif key not in copying and len(drain.queue) < MAX_QUEUED:
                     drain.queue[key] = kind
@@ -210,12 +207,17 @@ def _obstacle(drain: Drain, member: Member, whole: bool) -> str:
 
 
 class _Verdicts:
-    """Whether one worker alone holds a key; each shared tuple is looked at once. Good for one step."""
+    """Whether one worker alone holds a key, and others could take it; each shared tuple and kind is looked at once.
+
+    Good for one step.
+    """
 
     def __init__(self, index: Ownership, takers: Takers, member: Member) -> None:
         self._index = index
         self._takers = takers
         self._own = member.claims.holder.id
+        self._node = member.node
+        self._takeable: dict[int, bool] = {}
         self._known: dict[int, tuple[Placements, int | None]] = {}
 
     def only_here(self, held: Placements) -> int | None:
@@ -224,6 +226,12 @@ class _Verdicts:
         if known is None or known[0] is not held:
             known = self._known[id(held)] = (held, self._look(held))
         return known[1]
+
+    def takeable(self, kind: int) -> bool:
+        """Whether somebody could take chunks of this kind at all."""
+        if kind not in self._takeable:
+            self._takeable[kind] = self._takers.any(kind, self._index, self._node)
+        return self._takeable[kind]
 
     def all_of(self, items: Iterable[tuple[Key, Placements]]) -> Iterator[tuple[Key, int]]:
         """The keys that are only here, with their kinds."""
