@@ -15,7 +15,7 @@ from blockyard.common.identity import Key
 from blockyard.common.messages import cluster
 from blockyard.common.metrics.counters import Counters
 from blockyard.leader.core import events
-from blockyard.leader.core.instructions import CloseLink, NoteDrift, SendTo
+from blockyard.leader.core.instructions import CloseLink, Instruction, NoteDrift, SendTo
 from blockyard.leader.core.leader import LeaderCore
 from blockyard.leader.core.settings import LeaderSettings
 from scenarios import words
@@ -61,7 +61,11 @@ class Leader:
             self._tenure = self._tenure.renewed(TTL, self._world.now, MARGIN)
 
     def handle(self, event: events.Event) -> None:
-        for instruction in self.core.handle(self._world.now, event):
+        self.carry_out(self.core.handle(self._world.now, event))
+
+    def carry_out(self, instructions: list[Instruction]) -> None:
+        """Send, close and tell, then check all invariants."""
+        for instruction in instructions:
             link = self.links.get(instruction.link)
             if link is None:
                 continue

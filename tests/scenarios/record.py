@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-from scenarios import verbs_cluster, verbs_engine, verbs_look
+from scenarios import verbs_cluster, verbs_engine, verbs_look, verbs_orders
 from scenarios.arguments import Command
 from scenarios.script import Script, ScriptError, parse
 from scenarios.world import World
 
 FOLDER = Path(__file__).parent
-VERBS = {**verbs_look.VERBS, **verbs_engine.VERBS, **verbs_cluster.VERBS}
+VERBS = {**verbs_look.VERBS, **verbs_engine.VERBS, **verbs_cluster.VERBS, **verbs_orders.VERBS}
 
 
 def scripts() -> list[Path]:

@@ -85,6 +85,10 @@ def message(said: msgspec.Struct, names: Names) -> str:
             return f"resync by a snapshot ({reason})"
         case cluster.Resync(from_seq, reason):
             return f"resync from delta {from_seq} ({reason})"
+        case cluster.Order(job, kind, deadline_ms, keys):
+            return f"order {job}: {kind} {names.listed(keys)} within {deadline_ms} ms"
+        case cluster.OrderReport(job, outcome, count, left, reason):
+            return f"report of order {job}: {outcome} {reason}".strip() + f", {count} done, {left} left"
     return plain(said)
 
 
