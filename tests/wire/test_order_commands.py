@@ -46,7 +46,8 @@ class Command:
     """A command under way."""
 
     def __init__(self, leader: LeaderProcess, *words: str) -> None:
-        arguments = [sys.executable, "-m", "blockyard.cli.main", *words, "--leader", leader.http]
+        told = () if "--leader" in words else ("--leader", leader.http)
+        arguments = [sys.executable, "-m", "blockyard.cli.main", *words, *told]
         self._process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def ended(self) -> tuple[int, str, str]:
@@ -116,10 +117,31 @@ def test_a_drain_to_which_nobody_is_of_help_says_so_at_once(leader: LeaderProces
     Command(leader, "drain", "a", "--undo").ended()
 
 
+def test_a_drain_that_is_watched_goes_on_with_the_next_leader(etcd: EtcdServer) -> None:
+    first, second = (LeaderProcess(etcd.endpoint, name, cluster="two") for name in "ab")
+    with first, second:
+        first.wait_leads()
+        incarnation = register(etcd, "w", cluster="two", peer="w:1")
+        with RawWorker(first.link) as worker:
+            worker.greet("w", incarnation, cluster="two")
+            worker.send(*snapshot(0, change(1)))
+            words = ["drain", "w", "--json", "--leader", f"{first.http},{second.http}"]
+            command = Command(first, *words)
+            awaited(worker, "drain")
+            first.kill()
+        second.wait_leads()
+        with RawWorker(second.link) as worker:
+            worker.greet("w", incarnation, cluster="two")
+            worker.send(*snapshot(0))
+            awaited(worker, "drain")
+            assert command.told()[0] == 0
+
+
 @pytest.mark.parametrize(
     ("words", "code", "line"),
     [
         (["drain", "x"], 1, "worker 'x' is not registered"),
+        (["drain", "x y", "--undo"], 1, "worker 'x y' is not registered"),
         (["drain", "x", "--undo"], 1, "worker 'x' is not registered"),
         (["purge", "--model", "x"], 1, "model 'x': no worker serves it"),
         (["purge"], 2, "exactly one of --fingerprint, --model and keys"),

@@ -26,30 +26,55 @@ class LeaderSays(BlockyardError):
     """The leader cannot be asked, or will not have it; the message is one line."""
 
 
-class Api:
-    """`address` is of any leader: one that stands by names the one that leads, which is asked from then on."""
+class _NoAnswer(Exception):
+    """Nobody is there, or says nothing in time."""
 
-    def __init__(self, address: str) -> None:
-        try:
-            parse_address(address)
-        except ValueError:
-            raise LeaderSays(f"--leader {address!r}: must be HOST:PORT, such as 127.0.0.1:7500") from None
-        self._address = address
+
+class Api:
+    """`addresses` are of any leaders, with commas between. One that stands by names the one that leads; where none
+    answers that did before, all are tried again for as long as an election may take.
+    """
+
+    def __init__(self, addresses: str) -> None:
+        self._given = addresses.split(",")
+        for address in self._given:
+            try:
+                parse_address(address)
+            except ValueError:
+                raise LeaderSays(f"--leader {address!r}: must be HOST:PORT, such as 127.0.0.1:7500") from None
+        self._address, *self._untried = self._given
+        self._heard = False
 
     def ask(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         """The answer of the leader that leads. Raises LeaderSays with its words where it refuses."""
         until = time.monotonic() + ELECTION_S
         while True:
-            status, answer = self._once(method, path, body)
+            try:
+                status, answer = self._once(method, path, body)
+            except _NoAnswer as error:
+                self._go_elsewhere(error, time.monotonic() < until)
+                continue
+            self._heard, self._untried = True, list(self._given)
             if status < 300:
                 return answer
             if status != 503 or time.monotonic() > until:
                 raise LeaderSays(f"{self._address}: {answer.get('error', f'status {status}')}")
-            leader = answer.get("leader")
-            if isinstance(leader, Mapping) and leader.get("http") not in (None, "", self._address):
-                self._address = str(leader["http"])
-            else:
-                time.sleep(_PAUSE_S)
+            self._follow(answer.get("leader"))
+
+    def _follow(self, leader: object) -> None:
+        """Ask the one that is named, or the same again after a moment."""
+        if isinstance(leader, Mapping) and leader.get("http") not in (None, "", self._address):
+            self._address = str(leader["http"])
+        else:
+            time.sleep(_PAUSE_S)
+
+    def _go_elsewhere(self, error: _NoAnswer, again: bool) -> None:
+        if not self._untried:
+            if not (self._heard and again):
+                raise LeaderSays(f"no leader answers at {self._address}: {error}") from None
+            time.sleep(_PAUSE_S)
+            self._untried = list(self._given)
+        self._address = self._untried.pop(0)
 
     def workers(self) -> list[dict[str, Any]]:
         """Every registered worker."""
@@ -69,7 +94,7 @@ class Api:
         except urllib.error.HTTPError as error:
             return error.code, _object(error.read())
         except (OSError, http.client.HTTPException) as error:
-            raise LeaderSays(f"no leader answers at {self._address}: {_reason(error)}") from None
+            raise _NoAnswer(_reason(error)) from None
 
 
 def _object(body: bytes) -> dict[str, Any]:

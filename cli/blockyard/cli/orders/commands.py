@@ -18,7 +18,9 @@ _KEY_DIGITS = 64
 _MOST_SECONDS = 86_400.0
 
 Worker = Annotated[str, typer.Argument(metavar="WORKER", help="Node id of the worker.")]
-Leader = Annotated[str, typer.Option("--leader", metavar="HOST:PORT", help="Where a leader serves HTTP; any leader.")]
+Leader = Annotated[
+    str, typer.Option("--leader", metavar="HOST:PORT,…", help="Where one or several leaders serve HTTP.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Key = Annotated[list[str] | None, typer.Option("--key", metavar="HEX", help="A key; may be given several times.")]
 KeysFile = Annotated[

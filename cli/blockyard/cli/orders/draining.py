@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from typing import Any
+from urllib.parse import quote
 
 import typer
 
@@ -33,7 +34,7 @@ def drain(api: Api, worker: str, timeout: float, wait: bool, as_json: bool) -> N
 
 def undo(api: Api, worker: str, as_json: bool) -> None:
     """Let the worker work as before."""
-    answer = api.ask("DELETE", f"/v1/drain?worker={worker}")
+    answer = api.ask("DELETE", f"/v1/drain?worker={quote(worker)}")
     typer.echo(json.dumps(answer) if as_json else f"{worker} is drained no more")
 
 
