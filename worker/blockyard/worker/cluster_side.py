@@ -17,6 +17,7 @@ from blockyard.worker.core import events, instructions
 from blockyard.worker.health import Health
 from blockyard.worker.leader_finder import LeaderFinder
 from blockyard.worker.leader_link import Identity, LeaderLink
+from blockyard.worker.peers.standing import Standing
 from blockyard.worker.registration import Registration
 
 _log = logging.getLogger(__name__)
@@ -61,29 +62,34 @@ class ClusterSide:
             return "disabled"
         return self._registration.state if self._registration else "pending"
 
+    @property
+    def standing(self) -> Standing:
+        """What this worker is in the cluster; may be asked from any thread."""
+        return self._link.standing
+
     def publish(self, messages: list[instructions.ToLeader]) -> None:
         """To the leader, or nowhere."""
         self._link.publish(messages)
 
-    async def run(self, metrics: str) -> None:
-        """Be part of the cluster until cancelled; `metrics` is the address this worker tells others."""
+    async def run(self, metrics: str, peer: str) -> None:
+        """Be part of the cluster until cancelled; `metrics` and `peer` are addresses that this worker tells others."""
         if not self._config.etcd:
             return
         self._health.ill("leader", "not found yet")
         self._health.ill("registration", "not registered yet")
         while True:
             try:
-                await self._take_part(metrics)
+                await self._take_part(metrics, peer)
             except Exception as error:
                 _log.exception("the cluster side has a bug; it starts anew", extra=fields(error=error))
                 self._health.ill("cluster", f"restarted after {error!r}")
                 await asyncio.sleep(_RESTART_SECONDS)
 
-    async def _take_part(self, metrics: str) -> None:
+    async def _take_part(self, metrics: str, peer: str) -> None:
         prefix = f"/blockyard/{self._config.cluster}"
         endpoints = [str(endpoint) for endpoint in self._config.etcd]
         async with EtcdClient(endpoints, tls=self._etcd_tls) as client:
-            registration = self._register(client, prefix, metrics)
+            registration = self._register(client, prefix, metrics, peer)
             finder = LeaderFinder(client, prefix, self._health, self._link.follow)
             self._link.doubt = finder.doubt
             async with asyncio.TaskGroup() as tasks:
@@ -91,13 +97,14 @@ class ClusterSide:
                 tasks.create_task(finder.run(), name="leader finder")
                 tasks.create_task(self._link.run(), name="leader link")
 
-    def _register(self, client: EtcdClient, prefix: str, metrics: str) -> Registration:
+    def _register(self, client: EtcdClient, prefix: str, metrics: str, peer: str) -> Registration:
         self._registration = Registration(
             client,
             prefix,
             self._config,
             self._identity,
             metrics,
+            peer,
             self._health,
             self._alive,
             self._link.incarnate,

@@ -23,8 +23,10 @@ from blockyard.common.logs import fields
 from blockyard.common.messages import cluster
 from blockyard.common.tls import peer_name
 from blockyard.worker.core import events, instructions
+from blockyard.worker.core.peers import wire as peers
 from blockyard.worker.election_key import LeaderAddress
 from blockyard.worker.health import Health
+from blockyard.worker.peers.standing import Standing
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ _PING_SECONDS = 1.0
 _SILENCE_SECONDS = 5.0
 _FIRST_BACKOFF = 0.1
 _LAST_BACKOFF = 5.0
+_MOST_EARLY = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class _Connection(FrameProtocol[cluster.ToWorker]):
         self.heard = time.monotonic()
         self._feed = feed
         self._frame_refused = frame_refused
+        self._early: list[cluster.ToWorker] = []
         self.up = False
 
     def received(self, message: cluster.ToWorker) -> None:
@@ -82,13 +86,24 @@ class _Connection(FrameProtocol[cluster.ToWorker]):
                 self._feed(events.SnapshotCredited(seq, parts))
             case cluster.Repair(buckets) if self.up:
                 self._feed(events.RepairAsked(buckets))
+            case cluster.Peers(known) if self.up:
+                self._feed(peers.PeersKnown(known))
+            case cluster.Located(number, whole, spans) if self.up:
+                self._feed(peers.Located(number, whole, spans))
             case cluster.Order(job) if self.up:
                 # A worker may refuse each; this one carries out none.
                 with contextlib.suppress(LinkClosed):
                     self.send(cluster.OrderReport(job, "refused", reason="unsupported"))
+            case cluster.Peers() | cluster.Order() if self.answer.done() and len(self._early) < _MOST_EARLY:
+                self._early.append(message)
             case _:
                 self._frame_refused("unexpected")
                 self.abort(f"the leader sent {type(message).__name__} where it is not expected")
+
+    def catch_up(self) -> None:
+        """The link is up: take in what came right behind the welcome."""
+        for message in self._early:
+            self.received(message)
 
     def refused(self, error: FrameRefused, payload: bytes) -> None:
         self._frame_refused(error.reason)
@@ -130,6 +145,12 @@ class LeaderLink:
         self._connection: _Connection | None = None
         self._told = ""
         self.state = "down"
+
+    @property
+    def standing(self) -> Standing:
+        """What this worker is in the cluster; may be asked from any thread."""
+        epoch = self._fence.highest
+        return Standing(self._incarnation, b"" if epoch is None else epoch.cluster_uid)
 
     def follow(self, leader: LeaderAddress) -> None:
         """Connect to this leader from now on."""
@@ -249,6 +270,7 @@ class LeaderLink:
         self._health.well(_PART)
         _log.info("leader link up", extra=fields(leader=leader.node, at=leader.address, epoch=epoch.number))
         self._feed(events.LinkUp(epoch, answer.expect_seq, leader.history))
+        connection.catch_up()
 
     def _hello(self, cluster_uid: bytes) -> cluster.WorkerHello:
         return cluster.WorkerHello(

@@ -16,6 +16,7 @@ import uvloop
 from blockyard.common.config import WorkerConfig, require_memory, system_memory_limits
 from blockyard.common.logs import fields, set_up
 from blockyard.common.slot_table import STORES_IN_ORDER
+from blockyard.worker.core.peers.settings import PeerSettings
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.disk.claims import Claims
 from blockyard.worker.disk.side import claimed, disk_settings
@@ -90,6 +91,7 @@ def _settings(config: WorkerConfig) -> CoreSettings:
         max_fills_per_engine=config.max_fills_per_engine,
         delta_interval=config.delta_interval,
         disk=disk_settings(config),
+        peers=PeerSettings(enabled=config.serves_peers),
     )
 
 

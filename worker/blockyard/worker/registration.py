@@ -31,6 +31,7 @@ class Registration:
         config: WorkerConfig,
         identity: Identity,
         metrics: str,
+        peer: str,
         health: Health,
         alive: Callable[[], bool],
         incarnated: Callable[[int], None],
@@ -45,6 +46,7 @@ class Registration:
             "boot_id": identity.boot_id.hex(),
             "version": identity.version,
             "metrics": metrics,
+            "peer": peer,
             "pool_bytes": config.host_pool,
         }
         ttl = round(config.lease_ttl)

@@ -31,6 +31,8 @@ from blockyard.worker.faces import Faces
 from blockyard.worker.health import Health
 from blockyard.worker.leader_link import Identity
 from blockyard.worker.listener import Listener
+from blockyard.worker.peers.side import PeerSide
+from blockyard.worker.peers.standing import Self
 from blockyard.worker.pool import HostPool
 from blockyard.worker.prefault import Prefault
 from blockyard.worker.shell import Shell
@@ -78,17 +80,25 @@ class Service:
         core = self._core
         async with Faces(self._config.metrics_listen, registry, self._health, core.story, core.validate) as faces:
             disk = DiskSide(self._config, self._claims, self._pool, self._disk_watch, self._shell.feed)
-            with self._threads() as checksums, disk.threads():
-                self._shell.connect(self._server, checksums, self._cluster, disk)
-                await self._serve(stop, str(faces.address), disk)
+            others = PeerSide(self._config, self._me(), self._pool, self._counters, self._shell.feed)
+            metrics.before_scrape(others.show_gauges)
+            with self._threads() as checksums, disk.threads(), others.threads():
+                self._shell.connect(self._server, checksums, self._cluster, disk, others)
+                await self._serve(stop, str(faces.address), disk, others)
 
-    async def _serve(self, stop: asyncio.Event, metrics: str, disk: DiskSide) -> None:
+    def _me(self) -> Self:
+        """As other workers know this one."""
+        settings, cluster = self._settings, self._cluster
+        return Self(self._config.cluster, settings.node, settings.boot_id, settings.version, lambda: cluster.standing)
+
+    async def _serve(self, stop: asyncio.Event, metrics: str, disk: DiskSide, others: PeerSide) -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._server.run(), name="attach server"),
                 group.create_task(self._shell.tick(), name="ticks"),
                 group.create_task(self._shell.watch(), name="crash watch"),
-                group.create_task(self._cluster.run(metrics), name="cluster"),
+                group.create_task(self._cluster.run(metrics, others.address), name="cluster"),
+                group.create_task(others.run(), name="other workers"),
                 group.create_task(disk.run(), name="disk"),
                 group.create_task(self._disk_watch.run(), name="disk watch"),
             ]
@@ -98,6 +108,7 @@ class Service:
                 extra=fields(
                     socket=self._config.socket,
                     metrics=f"http://{metrics}/metrics",
+                    peers=others.address or "off",
                     pool_bytes=self._pool.memory.size,
                     boot=self._settings.boot_id.hex(),
                 ),

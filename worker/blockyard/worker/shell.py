@@ -16,6 +16,7 @@ from blockyard.worker.attach import AttachServer
 from blockyard.worker.checksums import Area, ChecksumThreads
 from blockyard.worker.core import events, instructions
 from blockyard.worker.core.disk.wire import DiskInstruction
+from blockyard.worker.core.peers import wire as peers
 from blockyard.worker.core.worker import WorkerCore
 from blockyard.worker.engine_numbers import EngineNumbers
 from blockyard.worker.pool import HostPool
@@ -36,6 +37,12 @@ class DiskShell(Protocol):
     def execute(self, one: DiskInstruction) -> None: ...
 
 
+class PeerShell(Protocol):
+    """Carries out what is to be done with other workers; all that it finds out is an event."""
+
+    def execute(self, one: peers.PeerInstruction) -> None: ...
+
+
 class Shell:
     """Give it events; it is its attach server's `Reports`. `connect` it before the first event."""
 
@@ -52,12 +59,20 @@ class Shell:
         self._crash: Exception | None = None
         self._crashed = asyncio.Event()
 
-    def connect(self, server: AttachServer, checksums: ChecksumThreads, leader: Publisher, disk: DiskShell) -> None:
+    def connect(
+        self,
+        server: AttachServer,
+        checksums: ChecksumThreads,
+        leader: Publisher,
+        disk: DiskShell,
+        others: PeerShell,
+    ) -> None:
         """Who carries instructions out."""
         self._server = server
         self._checksums = checksums
         self._leader = leader
         self._disk = disk
+        self._others = others
 
     def feed(self, event: events.Event) -> None:
         """Let the core handle one event now, and do what it says; an event caused by that comes after it.
@@ -116,7 +131,9 @@ class Shell:
                 self._server.close(session, reason)
             case instructions.Unwatch(session):
                 self._server.unwatch(session)
-            case _ if isinstance(instruction, DiskInstruction):
+            case peers.FetchChunks() | peers.CancelFetches() | peers.ServeChunks():
+                self._others.execute(instruction)
+            case _:
                 self._disk.execute(instruction)
 
     # Called by the attach server.
