@@ -32,6 +32,7 @@ class Broken:
     """What a simulated part does wrong, where no production class can be patched."""
 
     ignores_generations: bool = False
+    trusts_peers: bool = False
 
 
 @contextmanager
@@ -122,6 +123,12 @@ def digests_ignored() -> Iterator[Broken]:
         yield Broken()
 
 
+@contextmanager
+def peers_trusted() -> Iterator[Broken]:
+    """Workers take what peers send without a look at its checksums."""
+    yield replace(Broken(), trusts_peers=True)
+
+
 VARIANTS = {
     "nothing": nothing,
     "visible-too-early": visible_too_early,
@@ -130,4 +137,5 @@ VARIANTS = {
     "no-fences": no_fences,
     "changes-lost": changes_lost,
     "digests-ignored": digests_ignored,
+    "peers-trusted": peers_trusted,
 }

@@ -66,6 +66,10 @@ WEIGHTS: dict[str, float] = {
 _FIRST = 1.0
 _DRIFTS_FROM = 100
 
+_PEER_FAULTS_FROM = 200
+PEER_FAULTS = ("peer-cut", "peer-stall", "peer-lying")
+"""What happens between workers. Drawn apart too."""
+
 LEADER_DRIFT = "leader-drift"
 """An entry of a leader's index is lost, added, or gets wrong tiers, and nobody is told. Drawn apart from the others:
 each seed keeps those that it had.
@@ -74,7 +78,12 @@ each seed keeps those that it had.
 
 def draw_faults(streams: Streams, chaos_seconds: float) -> list[Fault]:
     """This seed's faults: some kinds, at times of their own; a few seeds have none, a few have many."""
-    return sorted([*_draw_chaos(streams, chaos_seconds), *_draw_drifts(streams, chaos_seconds)], key=lambda one: one.at)
+    drawn = [
+        *_draw_chaos(streams, chaos_seconds),
+        *_draw_drifts(streams, chaos_seconds),
+        *_draw_peer_faults(streams, chaos_seconds),
+    ]
+    return sorted(drawn, key=lambda one: one.at)
 
 
 def _draw_chaos(streams: Streams, chaos_seconds: float) -> list[Fault]:
@@ -92,6 +101,15 @@ def _draw_drifts(streams: Streams, chaos_seconds: float) -> list[Fault]:
     draw = streams.of(f"faults/{LEADER_DRIFT}")
     count = draw.choice([0, 0, 1, 3])
     return [_fault(_DRIFTS_FROM + i, draw.uniform(_FIRST, chaos_seconds), LEADER_DRIFT, draw) for i in range(count)]
+
+
+def _draw_peer_faults(streams: Streams, chaos_seconds: float) -> list[Fault]:
+    draw = streams.of("faults/peers")
+    count = draw.choice([0, 0, 2, 6])
+    kinds = draw.choices(PEER_FAULTS, k=count)
+    return [
+        _fault(_PEER_FAULTS_FROM + i, draw.uniform(_FIRST, chaos_seconds), kind, draw) for i, kind in enumerate(kinds)
+    ]
 
 
 def _fault(number: int, at: float, kind: str, draw: random.Random) -> Fault:

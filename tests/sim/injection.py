@@ -74,6 +74,9 @@ class Injector:
             "disk-hanging": self._disk_hanging,
             "disk-slow": self._disk_slow,
             "power-cut": self._power_cut,
+            "peer-cut": lambda f: self._wait_for_transfer(f, self._cut),
+            "peer-stall": lambda f: self._wait_for_transfer(f, lambda pipe: self._stall(pipe, f)),
+            "peer-lying": self._peer_lying,
         }
 
     def inject(self, fault: Fault) -> bool:
@@ -174,6 +177,25 @@ class Injector:
         for end in pipe.ends if which == 2 else pipe.ends[which : which + 1]:
             pipe.stall(end, 8 * fault.size**2)
         return True
+
+    def _wait_for_transfer(self, fault: Fault, hit: Callable[[Pipe | None], bool]) -> bool:
+        """Waits until a worker fetches something; counted when one does."""
+        self._try_transfer(fault, hit, self._clock.now + _PATIENCE)
+        return False
+
+    def _try_transfer(self, fault: Fault, hit: Callable[[Pipe | None], bool], until: float) -> None:
+        if hit(self._one(fault, self._world.network.between("peer:"))):
+            self._world.injected[fault.kind] += 1
+        elif self._clock.now < until:
+            self._clock.after(0.003, lambda: self._try_transfer(fault, hit, until))
+
+    def _peer_lying(self, fault: Fault) -> bool:
+        """A worker sends other bytes than it says."""
+        worker = self._one(fault, self._worker_nodes())
+        if worker is not None:
+            worker.peers.lies = True
+            self._clock.after(3 * fault.size, lambda: setattr(worker.peers, "lies", False))
+        return worker is not None
 
     def _clog(self, fault: Fault) -> bool:
         self._world.network.clog += 0.4 * fault.size

@@ -190,7 +190,8 @@ class LeaderNode:
                 self.feed(events.WorkerUnregistered(key.rsplit("/", 1)[1], revision))
 
     def _registration(self, kv: KeyValue) -> events.WorkerRegistered:
-        info = events.WorkerInfo(json.loads(kv.value)["boot_id"])
+        said = json.loads(kv.value)
+        info = events.WorkerInfo(said["boot_id"], peer=said["peer"])
         return events.WorkerRegistered(kv.key.rsplit("/", 1)[1], kv.create_revision, info)
 
     # Links.

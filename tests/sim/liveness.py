@@ -62,6 +62,9 @@ def _worker(worker: WorkerNode, is_member: bool) -> list[str]:
         "devices are left alone": sum(not one.breaker.closed for one in core.disk.directories.all),
         "directories are not known": sum(not one.recovered for one in core.disk.directories.all),
         "chunks wait to be written": len(core.holdings.spills),
+        "fetches from peers are under way": len(core.peers.fetching.by_op),
+        "questions are waited for": len(core.peers.questions.waited_for()),
+        "chunks are held for peers": core.peers.serving.chunks,
     }
     if is_member and not core.outbox.settled:
         facts["changes are not acknowledged"] = max(1, core.outbox.depth)

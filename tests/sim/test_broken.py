@@ -16,6 +16,7 @@ EXPECTED = {
     "no-fences": "incarnation-scoped-claims",
     "changes-lost": "index-converges",
     "digests-ignored": "live-after-heal",
+    "peers-trusted": "commit-before-visible",
 }
 
 

@@ -73,6 +73,14 @@ def test_the_corpus_is_not_empty_of_what_matters() -> None:
         result = run_seed(seed)
         numbers += result.numbers
         kinds += result.world.injected
-    wanted = ("loads ok", "loads stale", "stores ok", "stores duplicate", "stores no-room", "hits granted")
+    wanted = (
+        "loads ok",
+        "loads stale",
+        "stores ok",
+        "stores duplicate",
+        "stores no-room",
+        "hits granted",
+        "fetches ok",
+    )
     assert min(numbers[name] for name in wanted) > 40, numbers
     assert len(kinds) > 24, kinds

@@ -74,17 +74,20 @@ def test_deaths_of_random_runs_land_at_every_kind_of_point() -> None:
     """By role, and the last message that the dying process took or sent. A worker answers in the step in which it is
     asked, so only the points above come between its question and its answer.
     """
-    deaths: Counter[tuple[str, str]] = Counter()
-    with noted_deaths(deaths):
-        for seed in range(200):
-            if any("kill" in fault.kind for fault in draw_faults(Streams(seed), CHAOS)):
-                run_seed(seed)
     expected = {
         "scheduler": {"Hello", "Welcome", "Acquire", "Grant", "Fill", "Release", "Finish"},
         "rank": {"Hello", "Welcome", "Resolve", "Resolved", "StoreDone", "LoadDone"},
         "worker": {"Grant", "Resolved", "StoreDone", "LoadDone"},
     }
-    missing = {(role, kind) for role, kinds in expected.items() for kind in kinds} - deaths.keys()
+    missing = {(role, kind) for role, kinds in expected.items() for kind in kinds}
+    deaths: Counter[tuple[str, str]] = Counter()
+    with noted_deaths(deaths):
+        for seed in range(400):
+            if any("kill" in fault.kind for fault in draw_faults(Streams(seed), CHAOS)):
+                run_seed(seed)
+                missing -= deaths.keys()
+            if not missing:
+                break
     assert not missing, f"{missing} of {deaths}"
 
 

@@ -19,6 +19,7 @@ from blockyard.common.frame_protocol import FrameProtocol
 from blockyard.common.link import LinkClosed
 from blockyard.common.messages import cluster
 from blockyard.worker.core import events, instructions
+from blockyard.worker.core.peers import wire as peers
 from blockyard.worker.election_key import ElectionKey, LeaderAddress
 from sim.etcd_client import EtcdClient
 from sim.leased_key import SimLeasedKey
@@ -48,6 +49,7 @@ class _Connection(FrameProtocol[cluster.ToWorker]):
         self.over: Future[str] = Future()
         self.heard = worker.process.clock.now
         self.up = False
+        self._early: list[cluster.Peers] = []
 
     def received(self, message: cluster.ToWorker) -> None:
         self.heard = self._worker.process.clock.now
@@ -64,8 +66,19 @@ class _Connection(FrameProtocol[cluster.ToWorker]):
                 self._worker.feed(events.SnapshotCredited(seq, parts))
             case cluster.Repair(buckets) if self.up:
                 self._worker.feed(events.RepairAsked(buckets))
+            case cluster.Peers(named) if self.up:
+                self._worker.feed(peers.PeersKnown(named))
+            case cluster.Located(number, whole, spans) if self.up:
+                self._worker.feed(peers.Located(number, whole, spans))
+            case cluster.Peers() if self.answer.done and not self.over.done:
+                self._early.append(message)
             case _:
                 self.abort("not expected here")
+
+    def catch_up(self) -> None:
+        """The link is up: take in what came right behind the welcome."""
+        for message in self._early:
+            self.received(message)
 
     def refused(self, error: FrameRefused, payload: bytes) -> None:
         self._worker.checks.refused(error)
@@ -91,7 +104,8 @@ class WorkerLink:
         self.incarnation = 0
         self._changed = Signal()
         self._connection: _Connection | None = None
-        value = json.dumps({"node": worker.node, "boot_id": worker.settings.boot_id.hex()}).encode()
+        said = {"node": worker.node, "boot_id": worker.settings.boot_id.hex(), "peer": worker.peers.address}
+        value = json.dumps(said).encode()
         self._key = SimLeasedKey(
             self._etcd,
             self._process,
@@ -198,6 +212,7 @@ class WorkerLink:
         connection.up = True
         self._worker.checks.linked(epoch, leader.history)
         self._worker.feed(events.LinkUp(epoch, answer.expect_seq, leader.history))
+        connection.catch_up()
 
     def _hello(self, uid: bytes) -> cluster.WorkerHello:
         low, high = self._worker.protocol

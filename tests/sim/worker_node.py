@@ -14,15 +14,17 @@ import msgspec
 from blockyard.common.codec import Decoder, FrameRefused
 from blockyard.common.frame_protocol import FrameProtocol
 from blockyard.common.link import LinkClosed
-from blockyard.common.messages import attach
+from blockyard.common.messages import attach, cluster
 from blockyard.common.metrics.counters import Counters
 from blockyard.common.metrics.spec import Part
 from blockyard.worker.core import events, instructions
+from blockyard.worker.core.peers import wire as peers
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.worker import WorkerCore
 from sim.checks import WorkerChecks
 from sim.disk_side import DiskSide, SimDisk
 from sim.memory import Memory
+from sim.peer_side import PeerSide
 from sim.process import Process
 from sim.worker_link import WorkerLink
 
@@ -52,7 +54,8 @@ class WorkerNode:
     process: Process
     settings: CoreSettings
     disks: list[SimDisk] = field(default_factory=list)
-    protocol: tuple[int, int] = (1, 1)
+    protocol: tuple[int, int] = (cluster.PROTOCOL_MIN, cluster.PROTOCOL_MAX)
+    """To leaders."""
     checksums: ChecksumTrouble = field(default_factory=ChecksumTrouble)
 
     def __post_init__(self) -> None:
@@ -65,6 +68,7 @@ class WorkerNode:
         self.watched: dict[int, Process] = {}
         self.numbers = itertools.count(1)
         self.draw = world.streams.of(f"worker/{self.process.name}")
+        self.peers = PeerSide(self)
         self.link = WorkerLink(self)
         self.disk_side = DiskSide(self, self.disks)
         self._events: deque[events.Event] = deque()
@@ -119,6 +123,8 @@ class WorkerNode:
                     self.links[session].close(reason)
             case instructions.Unwatch(session):
                 self.watched.pop(session, None)
+            case peers.FetchChunks() | peers.CancelFetches() | peers.ServeChunks():
+                self.peers.execute(instruction)
             case _:
                 self.disk_side.execute(instruction)
 

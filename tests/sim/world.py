@@ -12,6 +12,8 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
+from blockyard.common.messages import cluster
+from blockyard.worker.core.peers.settings import PeerSettings
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.disk.settings import StoreSettings
 from sim.broken import Broken
@@ -74,6 +76,10 @@ class World:
         self._shapes = shapes(draw)
         self._talks = [Conversations(shape, self.streams.of(f"talks/{shape.name}")) for shape in self._shapes]
         self._limits = _limits(self.streams)
+        sharing = self.streams.of("sharing")
+        self._sharing = sharing.random() < 0.5
+        """Engines on several nodes have the same conversations, so that workers need each other's chunks."""
+        self._nodes = sharing.choice([2, 3])
 
     def run(self) -> None:
         """All phases, to the end or to the first violation."""
@@ -106,7 +112,10 @@ class World:
         process = self.process(node)
         boot = self.streams.of(f"boot/{process.name}").randbytes(16)
         disks = self._disks_of(machine)
-        limits = self._limits | {"disk": core_settings(disks, self.streams.of("disk limits"))}
+        limits = self._limits | {
+            "disk": core_settings(disks, self.streams.of("disk limits")),
+            "peers": _peer_settings(self.streams.of("peer limits")),
+        }
         settings = CoreSettings(node=node, boot_id=boot, version="sim", **limits)  # type: ignore[arg-type]
         self.workers[node] = WorkerNode(self, node, machine, process, settings, disks)
 
@@ -125,8 +134,9 @@ class World:
     def start_engine(self, slot: int) -> None:
         """The engine of one place: its node and world stay, its id is new."""
         draw = self.streams.of(f"place/{slot}")
-        node = draw.choice(sorted(self.workers))
-        talks = draw.choice(self._talks)
+        nodes = sorted(self.workers)
+        node = nodes[slot % len(nodes)] if self._sharing else draw.choice(nodes)
+        talks = self._talks[0] if self._sharing else draw.choice(self._talks)
         verifies = self.all_verify or draw.random() < 0.5
         self._lives[f"engine{slot}"] += 1
         name = f"engine{slot}.{self._lives[f'engine{slot}']}"
@@ -144,11 +154,13 @@ class World:
 
     def _begin(self) -> None:
         draw = self._draw
-        for i in range(draw.choice([1, 2])):
+        nodes = draw.choice([1, 2])
+        for i in range(self._nodes if self._sharing else nodes):
             self.start_worker(f"node{i}")
         for name in ("leader0", "leader1"):
             self.start_leader(name)
-        for slot in range(draw.choice([1, 2, 3])):
+        engines = draw.choice([1, 2, 3])
+        for slot in range(max(3, engines) if self._sharing else engines):
             self.start_engine(slot)
         if draw.random() < 0.15:
             self._admit_strangers()
@@ -160,7 +172,8 @@ class World:
         self.strangers.append(Engine(self, "stranger", "node0", talks.shape, talks, False, protocol=(2, 3)))
         process = self.process("foreign")
         settings = CoreSettings(node="foreign", boot_id=b"f" * 16, version="sim", **self._limits)  # type: ignore[arg-type]
-        self.foreign = WorkerNode(self, "foreign", "foreign", process, settings, protocol=(2, 3))
+        future = (cluster.PROTOCOL_MAX + 1, cluster.PROTOCOL_MAX + 2)
+        self.foreign = WorkerNode(self, "foreign", "foreign", process, settings, protocol=future)
 
     def _dismiss_strangers(self) -> None:
         """Nobody has let them in."""
@@ -187,6 +200,7 @@ class World:
         for worker in [*self.workers.values(), *self.zombies]:
             worker.process.wake()
             worker.checksums.delay, worker.checksums.failing = 0.0005, False
+            worker.peers.lies = False
         for leader in self.leaders.values():
             leader.process.wake()
         for engine in self.engines:
@@ -224,6 +238,21 @@ def _disk(clock: Clock, draw: random.Random) -> SimDisk:
     cap = draw.choice([4, 8]) * (settings.segment_bytes + settings.log_bytes) + settings.reserve_bytes
     model = ModelDisk(clock, draw, draw.choice([cap, 2 * cap]))
     return SimDisk(model, settings._replace(cap_bytes=cap), draw, lambda: clock.now)
+
+
+def _peer_settings(draw: random.Random) -> PeerSettings:
+    """Limits, some so tight that they are met; in a few seeds nobody knows of peers."""
+    return PeerSettings(
+        enabled=draw.random() < 0.9,
+        locate_wait=draw.choice([0.02, 0.1]),
+        fetch_wait=draw.choice([0.3, 2.0]),
+        fetching_share=draw.choice([0.2, 1.0]),
+        max_batch=draw.choice([1, 16]),
+        max_tries=draw.choice([1, 3]),
+        max_questions=draw.choice([1, 64]),
+        max_hints=draw.choice([4, 1024]),
+        max_serving=draw.choice([2, 64]),
+    )
 
 
 def _limits(streams: Streams) -> dict[str, int | float]:
