@@ -34,6 +34,7 @@ def test_what_only_it_holds_is_copied_to_who_serves_the_world() -> None:
     done = begun(world)
     (order,) = to(done, a)
     assert order.kind == "drain"
+    world.say(a, wire.OrderReport(order.job, "progress", 0, 2))
     (copy,) = to(done, b)
     assert (copy.kind, copy.node, set(copy.keys)) == ("copy", "a", {key(1), key(2)})
     assert copy.fingerprint == WORLD.fingerprint
@@ -103,10 +104,11 @@ def test_two_that_are_drained_give_nothing_to_each_other() -> None:
 
 def test_it_waits_while_the_leader_does_not_know_all() -> None:
     world = World()
-    full(world, "a", 1)
+    a = full(world, "a", 1)
     world.register("b", peer="b:1")
     link, _ = world.open(hello("b"))
-    begun(world)
+    (order,) = to(begun(world), a)
+    world.say(a, wire.OrderReport(order.job, "done"))
     assert "does not know" in drained(world).obstacle
     world.say(link, *snapshot(0, change(1)))
     world.tick()
@@ -133,6 +135,18 @@ def test_a_worker_that_restarts_is_told_again() -> None:
     world.say(a, wire.OrderReport(order.job, "done"))
     again = world.peer("a", change(1), incarnation=6)
     assert [one.kind for one in to(world.tick(), again)] == ["drain"]
+
+
+def test_it_is_not_done_before_the_worker_has_said_that_it_takes_in_nothing_new() -> None:
+    world = World()
+    a = full(world, "a", 1)
+    full(world, "b", 1)
+    (order,) = to(begun(world), a)
+    assert (drained(world).state, drained(world).left) == ("looking", 0)
+    world.say(a, wire.OrderReport(order.job, "progress"))
+    for _ in range(9):
+        world.tick()
+    assert drained(world).state == "done"
 
 
 def test_a_worker_that_refuses_is_not_emptied() -> None:

@@ -104,7 +104,7 @@ def test_a_purge_hides_what_late_deltas_say(leader: LeaderProcess, pair: tuple[R
 def test_a_drain_copies_what_no_other_has_and_is_seen(leader: LeaderProcess, pair: tuple[RawWorker, RawWorker]) -> None:
     a, b = pair
     assert leader.order("/v1/drain", {"worker": "a"})[0] == 202
-    awaited(a, "drain")
+    a.send(wire.OrderReport(awaited(a, "drain").job, "progress", 0, 3))
     found = leader.get(f"/v1/match?keys={key(4).hex()}")[1]["workers"]
     assert all(one["draining"] == (one["node"] == "a") for one in found)
     copy = awaited(b, "copy")

@@ -98,7 +98,7 @@ def test_a_drain_ends_when_nothing_is_left(etcd: EtcdServer, leader: LeaderProce
         b.greet("b", register(etcd, "b", peer="b:7503"))
         b.send(*snapshot(0, change(7)))
         command = Command(leader, "drain", "a", "--json")
-        awaited(a, "drain")
+        a.send(wire.OrderReport(awaited(a, "drain").job, "progress", 0, 2))
         copy = awaited(b, "copy")
         b.send(wire.Delta(1, [], [change(1), change(2)]), wire.OrderReport(copy.job, "done", 2))
         code, told = command.told()
@@ -133,7 +133,7 @@ def test_a_drain_that_is_watched_goes_on_with_the_next_leader(etcd: EtcdServer) 
         with RawWorker(second.link) as worker:
             worker.greet("w", incarnation, cluster="two")
             worker.send(*snapshot(0))
-            awaited(worker, "drain")
+            worker.send(wire.OrderReport(awaited(worker, "drain").job, "done"))
             assert command.told()[0] == 0
 
 

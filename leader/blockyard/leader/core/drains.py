@@ -2,8 +2,8 @@
 
 A drain goes over the index in passes, some keys per Tick. A pass counts the keys that only this worker holds, and has
 them fetched by workers of the same world, some at a time, those that changed last first. Nothing is dropped. A drain
-ends only when it is taken back: with nothing left it looks again from time to time. It is of this term; the worker
-itself stays drained until it hears otherwise.
+is done when nothing is left and the worker has said that it takes in nothing new; it ends only when it is taken back,
+and looks again from time to time. It is of this term; the worker itself stays drained until it hears otherwise.
 """
 
 from collections.abc import Iterable, Iterator
@@ -179,8 +179,11 @@ class Drains:
         if drain.shard < SHARDS or drain.queue or drain.copies:
             return
         drain.left, drain.unplaceable = drain.found, drain.stranded
-        if not drain.left:
+        told = drain.order is not None and drain.order.heard
+        if not drain.left and told:
             drain.state, drain.reason = "done", ""
+        elif not drain.left:
+            drain.state, drain.reason = "looking", "the worker has not said yet that it takes in nothing new"
         elif drain.progress:
             drain.state, drain.reason = "copying", ""
         else:
@@ -190,7 +193,7 @@ class Drains:
                 if drain.unplaceable == drain.left
                 else "no other worker takes more now"
             )
-        drain.rest_until = now + (SETTLE_S if drain.left and drain.progress else REST_S)
+        drain.rest_until = now + (SETTLE_S if not told or (drain.left and drain.progress) else REST_S)
         drain.shard, drain.found, drain.stranded, drain.progress = 0, 0, 0, False
 
 

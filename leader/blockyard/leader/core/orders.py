@@ -54,6 +54,8 @@ class Job:
     left: int = 0
     reason: str = ""
     link: int | None = None
+    heard: bool = False
+    """The worker has reported on it."""
 
     @property
     def over(self) -> bool:
@@ -117,7 +119,7 @@ class OrderBook:
         job = self._open.get(report.job)
         if job is None or job.link != link:
             return False
-        job.count, job.left, job.reason = report.count, report.left, report.reason
+        job.count, job.left, job.reason, job.heard = report.count, report.left, report.reason, True
         if report.outcome != "progress":
             self._end(job, report.outcome, report.reason)
         return True
