@@ -110,7 +110,9 @@ class Generator:
             insecure=True,
             lease_ttl=float(self._task.lease_ttl),
         )
-        return Registration(client, prefix, config, worker.identity, "", Health(), lambda: True, worker.link.incarnate)
+        return Registration(
+            client, prefix, config, worker.identity, "", "", Health(), lambda: True, worker.link.incarnate
+        )
 
     async def _tick(self) -> None:
         """Each worker every `interval`, counted from its last tick; all of them spread over the interval."""

@@ -14,18 +14,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from blockyard.common.codec import Decoder, FrameRefused
+from blockyard.common.codec import FrameRefused
 from blockyard.common.errors import BlockyardError
 from blockyard.common.fencing import Epoch, EpochFence
-from blockyard.common.frame_protocol import FrameProtocol
 from blockyard.common.link import LinkClosed
 from blockyard.common.logs import fields
 from blockyard.common.messages import cluster
 from blockyard.common.tls import peer_name
 from blockyard.worker.core import events, instructions
-from blockyard.worker.core.peers import wire as peers
 from blockyard.worker.election_key import LeaderAddress
 from blockyard.worker.health import Health
+from blockyard.worker.leader_connection import LeaderConnection
 from blockyard.worker.peers.standing import Standing
 
 _log = logging.getLogger(__name__)
@@ -36,7 +35,6 @@ _PING_SECONDS = 1.0
 _SILENCE_SECONDS = 5.0
 _FIRST_BACKOFF = 0.1
 _LAST_BACKOFF = 5.0
-_MOST_EARLY = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,63 +53,6 @@ class _Refused(BlockyardError):
 
 class _NotLeading(_Refused):
     """etcd names a process that does not lead yet, or not any more; that passes by itself."""
-
-
-class _Connection(FrameProtocol[cluster.ToWorker]):
-    """Sorts what the leader says into a welcome (awaited) and later messages (handed on)."""
-
-    def __init__(self, feed: Callable[[events.Event], None], frame_refused: Callable[[str], None]) -> None:
-        super().__init__(Decoder(cluster.ToWorker), cluster.MAX_FRAME)
-        loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[cluster.LinkWelcome | cluster.LinkRefused] = loop.create_future()
-        self.over: asyncio.Future[str] = loop.create_future()
-        self.heard = time.monotonic()
-        self._feed = feed
-        self._frame_refused = frame_refused
-        self._early: list[cluster.ToWorker] = []
-        self.up = False
-
-    def received(self, message: cluster.ToWorker) -> None:
-        self.heard = time.monotonic()
-        match message:
-            case cluster.LinkWelcome() | cluster.LinkRefused() if not self.answer.done():
-                self.answer.set_result(message)
-            case cluster.Pong():
-                pass
-            case cluster.Ack(seq) if self.up:
-                self._feed(events.LinkAcked(seq))
-            case cluster.Resync(from_seq) if self.up:
-                self._feed(events.ResyncAsked(from_seq))
-            case cluster.SnapshotCredit(seq, parts) if self.up:
-                self._feed(events.SnapshotCredited(seq, parts))
-            case cluster.Repair(buckets) if self.up:
-                self._feed(events.RepairAsked(buckets))
-            case cluster.Peers(known) if self.up:
-                self._feed(peers.PeersKnown(known))
-            case cluster.Located(number, whole, spans) if self.up:
-                self._feed(peers.Located(number, whole, spans))
-            case cluster.Order(job) if self.up:
-                # A worker may refuse each; this one carries out none.
-                with contextlib.suppress(LinkClosed):
-                    self.send(cluster.OrderReport(job, "refused", reason="unsupported"))
-            case cluster.Peers() | cluster.Order() if self.answer.done() and len(self._early) < _MOST_EARLY:
-                self._early.append(message)
-            case _:
-                self._frame_refused("unexpected")
-                self.abort(f"the leader sent {type(message).__name__} where it is not expected")
-
-    def catch_up(self) -> None:
-        """The link is up: take in what came right behind the welcome."""
-        for message in self._early:
-            self.received(message)
-
-    def refused(self, error: FrameRefused, payload: bytes) -> None:
-        self._frame_refused(error.reason)
-        self.abort(str(error))
-
-    def lost(self, reason: str) -> None:
-        if not self.over.done():
-            self.over.set_result(reason)
 
 
 def _words(epoch: Epoch) -> str:
@@ -142,7 +83,7 @@ class LeaderLink:
         self._leader: LeaderAddress | None = None
         self._incarnation = 0
         self._changed = asyncio.Event()
-        self._connection: _Connection | None = None
+        self._connection: LeaderConnection | None = None
         self._told = ""
         self.state = "down"
 
@@ -220,13 +161,13 @@ class LeaderLink:
         said = fields(leader=leader.node, at=leader.address, reason=error)
         _log.log(logging.DEBUG if repeated else level, f"leader link {what}", extra=said)
 
-    async def _connect(self, leader: LeaderAddress) -> _Connection:
+    async def _connect(self, leader: LeaderAddress) -> LeaderConnection:
         loop = asyncio.get_running_loop()
         host, port = leader.address.host, leader.address.port
         try:
             async with asyncio.timeout(_OPEN_SECONDS):
                 transport, connection = await loop.create_connection(
-                    lambda: _Connection(self._feed, self._frame_refused),
+                    lambda: LeaderConnection(self._feed, self._frame_refused),
                     host,
                     port,
                     ssl=self._tls,
@@ -242,7 +183,7 @@ class LeaderLink:
             )
         return connection
 
-    async def _greet(self, connection: _Connection, leader: LeaderAddress) -> None:
+    async def _greet(self, connection: LeaderConnection, leader: LeaderAddress) -> None:
         """Say who we are; the link is up when this returns."""
         connection.send(self._hello(leader.epoch.cluster_uid))
         try:
@@ -285,7 +226,7 @@ class LeaderLink:
             next_seq=self._next_seq(),
         )
 
-    async def _stay(self, connection: _Connection) -> str:
+    async def _stay(self, connection: LeaderConnection) -> str:
         """Ping until the link is over; a leader that says nothing for too long is taken for hung."""
         number = 0
         while not connection.over.done():
@@ -306,7 +247,7 @@ class LeaderLink:
             self._down(self._connection, reason)
         self._changed.set()
 
-    def _down(self, connection: _Connection, reason: str) -> None:
+    def _down(self, connection: LeaderConnection, reason: str) -> None:
         """Tell the core once, also where the link goes before its reader has noticed."""
         connection.abort(reason)
         if connection.up:
