@@ -92,7 +92,8 @@ class DiskNode(Node):
         """An earlier life left these, in segments of their own making."""
         device = self.devices[directory]
         extents = [device.append(key, shape) for key in wanted]
-        self.do(wire.DiskFound(directory, extents, list(device.segments), last=True))
+        device.seal()
+        self.do(wire.DiskFound(directory, extents, list(device.segments.items()), last=True))
 
     def _append(self, op: int, directory: int, key: bytes, shape: Shape) -> wire.DiskEvent:
         device = self.devices[directory]
@@ -110,6 +111,7 @@ class Device:
         self.files: dict[tuple[int, int], bytes] = {}
         """The key whose bytes lie there."""
         self._last = 0
+        self._open = False
         self._seq = 0
 
     def has_room(self, shape: Shape) -> bool:
@@ -118,6 +120,7 @@ class Device:
     def append(self, key: bytes, shape: Shape) -> Extent:
         if not self._fits(shape):
             self._last += 1
+            self._open = True
             self.segments[self._last] = 0
         self._seq += 1
         extent = Extent(key, NO_SALT, shape, self._last, self.segments[self._last], self._seq)
@@ -125,10 +128,14 @@ class Device:
         self.files[extent.segment, extent.offset] = key
         return extent
 
+    def seal(self) -> None:
+        """Nothing more is appended to what there is."""
+        self._open = False
+
     def reclaim(self, segment: int) -> None:
         del self.segments[segment]
         self.files = {place: key for place, key in self.files.items() if place[0] != segment}
 
     def _fits(self, shape: Shape) -> bool:
         end = self.segments.get(self._last)
-        return end is not None and end + shape.extent_bytes <= self.settings.segment_bytes
+        return self._open and end is not None and end + shape.extent_bytes <= self.settings.segment_bytes

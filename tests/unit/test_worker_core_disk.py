@@ -28,7 +28,7 @@ def test_a_chunk_is_written_once_its_checksum_stands() -> None:
 
 
 def test_a_slot_is_not_reused_while_it_is_written() -> None:
-    node = DiskNode(disk={"writing_share": 1.0})
+    node = DiskNode(per_segment=8, disk={"writing_share": 1.0})
     engine = node.engine()
     engine.store(keys(1, 2, 3, 4))
     node.check()

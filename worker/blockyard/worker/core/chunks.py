@@ -76,6 +76,7 @@ class Chunk:
         "engine",
         "from_peer",
         "generation",
+        "hit",
         "job",
         "key",
         "offset",
@@ -87,7 +88,6 @@ class Chunk:
         "slab",
         "slot",
         "state",
-        "touches",
         "unwanted",
         "used",
         "writing",
@@ -116,8 +116,8 @@ class Chunk:
         """Copies to or from its slot that are under way, an engine's or a device's."""
         self.used = 0
         """The machine's step in which it was last used."""
-        self.touches = 0
-        """Times it was used since it is ready."""
+        self.hit = 0
+        """The step in which a request last asked for it since it is ready; 0: none has, but the one that stored it."""
         self.read = 0
         """The operation that reads it from disk, or the fetch from a peer; 0 while none does."""
         self.from_peer = False

@@ -97,7 +97,7 @@ class Holdings:
         committed = {chunk.key for chunk in chunks}
         for chunk in chunks:
             if chunk.parent not in committed:
-                self.touch(self.lineage(chunk.parent, chunk.size_class))
+                self.touch(self.lineage(chunk.parent, chunk.size_class), asked=False)
 
     def promoted(self, chunk: Chunk, checksums: tuple[int, ...]) -> None:
         """A chunk was read from disk or a peer, and is what its checksums say."""
@@ -147,7 +147,10 @@ class Holdings:
             self._counters.add("blockyard_worker_disk_spills_dropped_total")
         self._leave(chunk, ChunkEvent.EVICTED)
         self._counters.add("blockyard_worker_evictions_total", reason=reason)
-        if chunk.key not in chunk.size_class.on_disk:
+        copy = chunk.size_class.on_disk.get(chunk.key)
+        if copy is not None:
+            copy.asked(chunk.hit)
+        else:
             admitted = not self.spills.enabled or self.spills.admits(chunk)
             self.ghosts.add(chunk.key, KeyState.EVICTED_HOST if admitted else KeyState.NOT_ADMITTED)
 
@@ -168,15 +171,18 @@ class Holdings:
             self._move(chunk, ChunkEvent.UNUSED)
             self._let_go(chunk)
 
-    def touch(self, chunks: list[Chunk]) -> None:
-        """Ready chunks of one class were used by one request; root first."""
+    def touch(self, chunks: list[Chunk], asked: bool = True) -> None:
+        """Ready chunks of one class were used by one request; root first. Not `asked`: it only goes on behind them,
+        which keeps them recent, and may be the one that stored them.
+        """
         if not chunks:
             return
         chunks = chunks[::-1]
         slab: Slab | None = None
         for chunk in chunks:
             chunk.used = self.step
-            chunk.touches += 1
+            if asked:
+                chunk.hit = self.step
             if chunk.slab is not slab:
                 slab = chunk.slab
                 self._touch_slab(chunk)

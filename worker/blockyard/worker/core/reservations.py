@@ -118,7 +118,8 @@ class Reservations:
         if size_class is not None:
             present = [index[key] for key in keys if key in index]
             ready = [c for c in present if c.state is ChunkState.READY and c.size_class is size_class]
-            self._holdings.touch(self._holdings.lineage(parent, size_class) + ready)
+            self._holdings.touch(self._holdings.lineage(parent, size_class), asked=False)
+            self._holdings.touch(ready)
         room = size_class is not None and job.engine.complete
         for key in keys:
             outcome = "no-room"

@@ -87,7 +87,7 @@ class Opening:
         self.store, started = result
         self._lasting = [one.detail for one in started.troubles if one.left and one.kind is not Kind.UNREADABLE]
         self._tell_trouble()
-        self._tell(started.extents, [one.number for one in self.store.segments()])
+        self._tell(started.extents, [(one.number, one.bytes) for one in self.store.segments()])
         self._to_scan = sorted(started.to_scan, reverse=True)
         self._scan_next(last=True)
 
@@ -102,8 +102,9 @@ class Opening:
                 self._scanned(number, result)
                 self._scan_next(last)
 
-            def work(number: int = number) -> list[Extent]:
-                return store.scan(number)
+            def work(number: int = number) -> tuple[list[Extent], list[tuple[int, int]]]:
+                found = store.scan(number)
+                return found, [(one.number, one.bytes) for one in store.segments() if one.number == number]
 
             self._under_way = self._runner.submit(IoClass.UPKEEP, 0, work, scanned)
             if self._under_way:
@@ -116,15 +117,15 @@ class Opening:
 
     def _scanned(self, number: int, result: object) -> None:
         """What could not be read keeps its room, and what its log told of it."""
-        if isinstance(result, list):
+        if isinstance(result, tuple):
             self._unread.pop(number, None)
-            self._tell(result, [])
+            self._tell(*result)
         elif isinstance(result, SegmentGone):
             self._unread.pop(number, None)
         elif isinstance(result, BaseException):
             self._unread[number] = error_words(result)
 
-    def _tell(self, extents: list[Extent], segments: list[int]) -> None:
+    def _tell(self, extents: list[Extent], segments: list[tuple[int, int]]) -> None:
         if segments:
             self._feed(wire.DiskFound(self._number, [], segments, False))
         for start in range(0, len(extents), _FOUND_AT_ONCE):

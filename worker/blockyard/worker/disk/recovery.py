@@ -79,10 +79,12 @@ class FoundSegment:
 
 @dataclass
 class Recovery:
-    """All of a directory. `unread` segments may be given another time; `next_segment` is a number that no file has."""
+    """All of a directory. `unread` segments, each with its file's size, may be given another time; `next_segment` is a
+    number that no file has.
+    """
 
     segments: list[FoundSegment] = field(default_factory=list)
-    unread: list[int] = field(default_factory=list)
+    unread: dict[int, int] = field(default_factory=dict)
     troubles: list[Trouble] = field(default_factory=list)
     next_segment: int = 0
 
@@ -132,7 +134,7 @@ def _take(
         kind = Kind.LEFTOVER if half_made else Kind.DAMAGED
         found.troubles.append(Trouble(name, not _remove(directory, name), str(error), kind))
     except OSError as error:
-        found.unread.append(number)
+        found.unread[number] = sizes[name]
         found.troubles.append(Trouble(name, True, f"{name} cannot be read: {error_words(error)}", Kind.UNREADABLE))
 
 

@@ -50,9 +50,9 @@ class Segment:
     log_lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def unread(cls, number: int) -> Segment:
+    def unread(cls, number: int, size: int) -> Segment:
         """One whose files the device does not give now. It takes its room, and a scan tries again."""
-        return cls(number, b"", 0, 0, None, known={})
+        return cls(number, b"", size, size, None, known={})
 
     @property
     def is_unread(self) -> bool:

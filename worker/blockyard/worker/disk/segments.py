@@ -76,7 +76,7 @@ class SegmentStore:
         shop.budget.recount(directory.entries())
         extents = sorted((extent for one in found.segments for extent in one.live()), key=lambda extent: extent.seq)
         to_scan = [one for one in found.segments if not one.sealed]
-        segments = {number: Segment.unread(number) for number in found.unread}
+        segments = {number: Segment.unread(number, size) for number, size in found.unread.items()}
         segments |= {one.header.segment: lifecycle.known_segment(directory, one) for one in found.segments}
         started = Started(extents, [*(one.header.segment for one in to_scan), *found.unread], found.troubles)
         return cls(shop, segments, found.next_segment, _seq_after(found.segments)), started

@@ -23,11 +23,16 @@ def disk_books_balance(core: "WorkerCore") -> str:
     if by_class != {id(copy) for copy in copies}:
         return "classes and segments do not hold the same copies"
     for directory in core.disk.directories.all:
+        if directory.file_bytes != sum(segment.bytes for segment in directory.segments.values()):
+            return f"{directory.settings.name} counts {directory.file_bytes} bytes, its segments have others"
         for number, segment in directory.segments.items():
             live = sum(copy.length for copy in segment.copies.values())
+            valued = sum(copy.length for copy in segment.copies.values() if copy.hit)
             where = f"segment {number} of {directory.settings.name}"
-            if segment.number != number or segment.live_bytes != live:
-                return f"{where} counts {segment.live_bytes} live bytes, has {live}"
+            if segment.number != number or (segment.live_bytes, segment.valued_bytes) != (live, valued):
+                return f"{where} counts {segment.live_bytes} live bytes, {segment.valued_bytes} valued, has {live}"
+            if segment.bytes < segment.end:
+                return f"{where} has {segment.bytes} bytes, its copies end at {segment.end}"
             ends = sorted((copy.extent.offset, copy.extent.end) for copy in segment.copies.values())
             if any(before[1] > after[0] for before, after in pairwise(ends)):
                 return f"{where} has copies that overlap"
@@ -45,6 +50,9 @@ def operations_in_order(core: "WorkerCore") -> str:
             return f"{directory.settings.name} counts {directory.reads} reads and {directory.writes} writes"
         if any(segment.readers != readers[segment] for segment in directory.segments.values()):
             return f"{directory.settings.name} miscounts the readers of a segment"
+        coming = [one.chunk for one in operations if one.kind == "write" and one.directory is directory]
+        if directory.writing_bytes != sum(one.size_class.shape.extent_bytes for one in coming if one is not None):
+            return f"{directory.settings.name} counts {directory.writing_bytes} bytes being written"
     reading = {one.chunk: one.number for one in operations if one.kind == "read"}
     writing = {one.chunk for one in operations if one.kind == "write"}
     for chunk in core.holdings.owners.values():

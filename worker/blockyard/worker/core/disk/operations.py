@@ -51,29 +51,14 @@ class Operations:
     ) -> Operation:
         operation = Operation(self.next_number(), kind, directory, now, chunk, copy, segment)
         self.all[operation.number] = operation
-        if kind in ("read", "forward"):
-            directory.reads += 1
-        elif kind == "write":
-            directory.writes += 1
-        if copy is not None:
-            copy.segment.readers += 1
-        if chunk is not None:
-            chunk.copiers += 1
+        _count(operation, 1)
         return operation
 
     def end(self, number: int) -> Operation | None:
         """The operation of this number has ended; None when there is none, which a shell never causes."""
         operation = self.all.pop(number, None)
-        if operation is None:
-            return None
-        if operation.kind in ("read", "forward"):
-            operation.directory.reads -= 1
-        elif operation.kind == "write":
-            operation.directory.writes -= 1
-        if operation.copy is not None:
-            operation.copy.segment.readers -= 1
-        if operation.chunk is not None:
-            operation.chunk.copiers -= 1
+        if operation is not None:
+            _count(operation, -1)
         return operation
 
     def hanging(self, now: float, patience: float) -> list[Operation]:
@@ -91,3 +76,19 @@ class Operations:
         started = (operation.started for operation in self.all.values() if not operation.late)
         first = next(started, None)
         return None if first is None else first + patience
+
+
+def _count(one: Operation, sign: int) -> None:
+    """It begins, or has ended, for all whom it keeps busy."""
+    directory = one.directory
+    if one.kind in ("read", "forward"):
+        directory.reads += sign
+    if one.kind == "forward" and one.copy is not None:
+        directory.moving_bytes += sign * one.copy.length
+    if one.kind == "write" and one.chunk is not None:
+        directory.writes += sign
+        directory.writing_bytes += sign * one.chunk.size_class.shape.extent_bytes
+    if one.copy is not None:
+        one.copy.segment.readers += sign
+    if one.chunk is not None:
+        one.chunk.copiers += sign

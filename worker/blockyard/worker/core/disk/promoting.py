@@ -46,7 +46,6 @@ class Promoting:
         operation = self._operations.start("read", directory, now, chunk=chunk, copy=copy)
         chunk.read = operation.number
         self.reading_bytes += size_class.slot_bytes
-        copy.segment.used = self._holdings.step
         self._emit(
             ReadExtent(
                 operation.number,

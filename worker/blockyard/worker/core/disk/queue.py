@@ -13,8 +13,6 @@ from blockyard.worker.core.disk.settings import DiskSettings
 if TYPE_CHECKING:
     from blockyard.worker.core.slots import SizeClass
 
-_TOUCHES = {"always": 0, "second-touch": 1}
-
 
 class SpillQueue:
     """Chunks are in while they are ready, checked, admitted and nowhere on disk. Each call is O(1) a chunk.
@@ -24,7 +22,7 @@ class SpillQueue:
 
     def __init__(self, settings: DiskSettings) -> None:
         self.enabled = bool(settings.directories)
-        self._touches = _TOUCHES[settings.admission]
+        self._always = settings.admission == "always"
         self._orders: dict[SizeClass, OrderedDict[Chunk, None]] = {}
 
     def consider(self, chunk: Chunk) -> None:
@@ -36,7 +34,7 @@ class SpillQueue:
 
     def admits(self, chunk: Chunk) -> bool:
         """Whether it is worth a write."""
-        return chunk.touches >= self._touches
+        return self._always or chunk.hit > 0
 
     def used(self, chunks: Iterable[Chunk]) -> None:
         """These chunks of one class were used, the last of them most."""

@@ -17,6 +17,11 @@ class DirectorySettings(msgspec.Struct, frozen=True):
     segments: int
     segment_bytes: int
 
+    @property
+    def capacity_bytes(self) -> int:
+        """That all segments may have together."""
+        return self.segments * self.segment_bytes
+
     def __post_init__(self) -> None:
         if self.segments < SMALLEST_DIRECTORY:
             raise ValueError(
@@ -47,5 +52,7 @@ class DiskSettings(msgspec.Struct, frozen=True):
     """How long a directory without room is not written to, unless it makes some."""
     max_waiting: int = 1024
     """Acquires that wait for reads at a time; further ones are answered at once."""
-    forward_share: float = 0.25
-    """Of a segment's live bytes, at most, what moves on when it is given back."""
+    forward_share: float = 0.5
+    """Of the bytes that are written, at most, what moves on in their wake; so much of a directory's capacity may be
+    saved up for it.
+    """

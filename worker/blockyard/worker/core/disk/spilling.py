@@ -49,7 +49,7 @@ class Spilling:
             chunk = self._queue.coldest()
             if chunk is None or self._held(chunk) > self._budget:
                 return
-            directory = self._choose(now)
+            directory = self._choose(chunk.size_class.shape.extent_bytes, now)
             if directory is None:
                 return
             self._start(chunk, directory, now)
@@ -85,14 +85,21 @@ class Spilling:
             )
         )
 
-    def _choose(self, now: float) -> Directory | None:
+    def _choose(self, size: int, now: float) -> Directory | None:
         """The least busy usable directory, then the emptiest."""
-        usable = [
-            one
-            for one in self._directories.all
-            if one.recovered and one.breaker.closed and now >= one.full_until and one.writes < self._settings.max_writes
-        ]
-        return min(usable, key=lambda one: (one.writes, len(one.segments) / one.settings.segments), default=None)
+        usable = [one for one in self._directories.all if self._takes(one, size, now)]
+        return min(usable, key=lambda one: (one.writes, one.file_bytes / one.settings.capacity_bytes), default=None)
+
+    def _takes(self, one: Directory, size: int, now: float) -> bool:
+        """Whether a copy of this size may be written there now.
+
+        Half a segment at a time at most: the other half is for what moves on when the next segment has to go.
+        """
+        if not one.recovered or not one.breaker.closed or now < one.full_until:
+            return False
+        if one.writes >= self._settings.max_writes or size > one.room:
+            return False
+        return not one.writes or one.writing_bytes + size <= one.settings.segment_bytes // 2
 
     def _earn(self, now: float) -> None:
         most = self._settings.write_rate * _BURST_SECONDS

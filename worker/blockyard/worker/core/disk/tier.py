@@ -51,7 +51,9 @@ class DiskTier:
             settings, pool_bytes, counters, self.directories, self.operations, holdings.spills, emit
         )
         self.promoting = Promoting(settings, pool_bytes, holdings, self.operations, emit)
-        self.reclaiming = Reclaiming(settings, counters, self.directories, self.operations, emit, self._give_up)
+        self.reclaiming = Reclaiming(
+            settings, counters, self.directories, self.operations, holdings.index, emit, self._give_up
+        )
 
     @property
     def enabled(self) -> bool:
@@ -70,7 +72,8 @@ class DiskTier:
         for directory in self.directories.all:
             if directory.breaker.due(now):
                 directory.breaker.probe()
-                self._emit(wire.ProbeDirectory(self._start_probe(directory, now), directory.number))
+                probe = self.operations.start("probe", directory, now)
+                self._emit(wire.ProbeDirectory(probe.number, directory.number))
         self.pump(now)
 
     def pump(self, now: float) -> None:
@@ -125,7 +128,7 @@ class DiskTier:
         if chunk.state is ChunkState.DOOMED:
             self._holdings.use_ended(chunk)
         else:
-            copy.hits += 1
+            copy.asked(self._holdings.step)
             self.promoting.ended(chunk)
             self._holdings.promoted(chunk, event.checksums)
             self._read_ended(operation.number, True)
@@ -169,8 +172,8 @@ class DiskTier:
     def found(self, now: float, event: wire.DiskFound) -> None:
         """What an earlier life has left. Of two copies of a chunk the younger stands, or the one told first."""
         directory = self.directories.all[event.directory]
-        for number in event.segments:
-            self.directories.occupy(directory, number)
+        for number, size in event.segments:
+            self.directories.found(directory, number, size)
         for extent in event.extents:
             segment = directory.segments.get(extent.segment)
             if segment is not None and segment.leaving:
@@ -211,9 +214,10 @@ class DiskTier:
         self.spilling.ended(operation)
         self._counters.add("blockyard_worker_disk_writes_completed_total")
         self._counters.add("blockyard_worker_disk_written_bytes_total", extent.shape.extent_bytes)
+        self.reclaiming.earn(operation.directory, extent.shape.extent_bytes)
         if chunk.state is not ChunkState.READY or chunk.key in chunk.size_class.on_disk:
             # It was dropped for a reason meanwhile, and so is its copy.
-            self.directories.occupy(operation.directory, extent.segment)
+            self.directories.placed(operation.directory, extent)
             self._emit(wire.DropExtents(operation.directory.number, [extent]))
             self._holdings.use_ended(chunk)
             return
@@ -258,7 +262,7 @@ class DiskTier:
         if copy.size_class.on_disk.get(copy.key) is copy:
             self.directories.move(copy, extent, self._holdings.step)
         else:
-            self.directories.occupy(operation.directory, extent.segment)
+            self.directories.placed(operation.directory, extent)
             self._emit(wire.DropExtents(operation.directory.number, [extent]))
 
     def _device_failed(self, directory: Directory, now: float, reason: str) -> None:
@@ -275,11 +279,8 @@ class DiskTier:
         if operation.kind == "read" and operation.chunk is not None and operation.chunk.state is ChunkState.FILLING:
             self.abandon(operation.chunk)
 
-    def _start_probe(self, directory: Directory, now: float) -> int:
-        return self.operations.start("probe", directory, now).number
-
     def _give_up(self, copy: DiskCopy) -> None:
-        """Its room is needed for something else."""
+        """Its room is needed for something else. If it was asked for and is in memory, it is soon written anew."""
         if copy.size_class.on_disk.get(copy.key) is not copy:
             return
         self._counters.add("blockyard_worker_disk_evictions_total")
@@ -287,7 +288,7 @@ class DiskTier:
         if chunk is None:
             self._holdings.ghosts.add(copy.key, KeyState.EVICTED_DISK)
         else:
-            chunk.unwanted = True
+            chunk.unwanted = not copy.hit
         self._remove(copy)
 
     def _drop(self, copy: DiskCopy) -> None:

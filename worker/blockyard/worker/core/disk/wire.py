@@ -118,12 +118,13 @@ class DiskProbed(_Struct):
 class DiskFound(_Struct):
     """Some of what a directory holds at the start; `last` with the last of it.
 
-    `segments` are all that the extents lie in, and those in which nothing of use was found: they take room too.
+    `segments` are numbers and bytes of all that the extents lie in, and of those in which nothing of use was found:
+    they take room too. One that was scanned is told again, as it was cut.
     """
 
     directory: int
     extents: list[Extent]
-    segments: list[int]
+    segments: list[tuple[int, int]]
     last: bool
 
 
