@@ -4,13 +4,11 @@ Owns which message may come when. Must never know how the connection came about,
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 
 from blockyard.common.codec import Decoder, FrameRefused
 from blockyard.common.frame_protocol import FrameProtocol
-from blockyard.common.link import LinkClosed
 from blockyard.common.messages import cluster
 from blockyard.worker.core import events
 from blockyard.worker.core.peers import wire as peers
@@ -52,10 +50,8 @@ class LeaderConnection(FrameProtocol[cluster.ToWorker]):
                 self._feed(peers.PeersKnown(known))
             case cluster.Located(number, whole, spans) if self.up:
                 self._feed(peers.Located(number, whole, spans))
-            case cluster.Order(job) if self.up:
-                # A worker may refuse each; this one carries out none.
-                with contextlib.suppress(LinkClosed):
-                    self.send(cluster.OrderReport(job, "refused", reason="unsupported"))
+            case cluster.Order() if self.up:
+                self._feed(peers.Ordered(message))
             case cluster.Peers() | cluster.Order() if self.answer.done() and len(self._early) < _MOST_EARLY:
                 self._early.append(message)
             case _:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+from blockyard.common.messages.cluster import OrderKind
 from blockyard.common.messages.peer import FetchState
 from blockyard.common.metrics.spec import Equality, Kind, Label, Metric, Part
 
@@ -20,6 +23,9 @@ def _gauge(name: str, meaning: str, *labels: Label) -> Metric:
     return Metric(f"blockyard_worker_{name}", Kind.GAUGE, Part.WORKER, meaning, labels)
 
 
+ORDER_KIND = Label("kind", get_args(OrderKind))
+ORDER_OUTCOME = Label("outcome", ("done", "refused", "expired"))
+
 METRICS = (
     _gauge("peers", "Other workers that serve peers, as the leader last said."),
     _gauge("peers_left_alone", "Those of them that are not asked for anything at the moment."),
@@ -33,6 +39,7 @@ METRICS = (
     _counter("peer_read_bytes_total", "Bytes fetched from peers."),
     _counter("peer_breaker_opened_total", "Times a peer was left alone.", BREAKER_REASON),
     _counter("peer_served_chunks_total", "Chunks that peers asked for, by what they were told.", SERVED_STATE),
+    _counter("orders_total", "Orders of the leader that have come to an end.", ORDER_KIND, ORDER_OUTCOME),
     _gauge("peer_serving_chunks", "Chunks that peers wait for or are being sent."),
 )
 

@@ -97,14 +97,24 @@ class Reservations:
         """Drop every chunk of a world, wherever it is."""
         self._disk.forget(fingerprint)
         for chunk in list(self._holdings.index.values()):
-            if chunk.size_class.fingerprint != fingerprint:
-                continue
-            if chunk.job is not None:
-                self.abort(chunk, "purge")
-            elif chunk.state is ChunkState.FILLING:
-                (self._peers if chunk.from_peer else self._disk).abandon(chunk)
-            else:
-                self._holdings.purge(chunk)
+            if chunk.size_class.fingerprint == fingerprint:
+                self._purge(chunk)
+
+    def drop(self, keys: list[Key]) -> None:
+        """Drop these chunks, wherever they are."""
+        for key in keys:
+            self._disk.drop(key)
+            chunk = self._holdings.index.get(key)
+            if chunk is not None:
+                self._purge(chunk)
+
+    def _purge(self, chunk: Chunk) -> None:
+        if chunk.job is not None:
+            self.abort(chunk, "purge")
+        elif chunk.state is ChunkState.FILLING:
+            (self._peers if chunk.from_peer else self._disk).abandon(chunk)
+        else:
+            self._holdings.purge(chunk)
 
     def expire(self, now: float) -> None:
         """Give up the jobs whose deadline has passed."""

@@ -23,6 +23,7 @@ from blockyard.worker.core.disk.tier import DiskTier
 from blockyard.worker.core.gauges import show, stats
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.instructions import Instruction, Publish, ToLeader
+from blockyard.worker.core.orders import Orders
 from blockyard.worker.core.outbox import Outbox
 from blockyard.worker.core.peers import wire as peer_wire
 from blockyard.worker.core.peers.tier import PeerTier
@@ -78,6 +79,9 @@ class WorkerCore:
         searching = Searching(self.holdings, self.disk.promoting, self.peers)
         self.pinning = Pinning(settings, self.counters, self.holdings, self.grants, searching, self.peers, self._emit)
         self.reservations = Reservations(settings, self.counters, self.holdings, self.disk, self.peers)
+        self.orders = Orders(
+            self.counters, self.holdings, self.worlds, self.disk, self.peers, self.reservations, self._emit
+        )
         self.transfers = Transfers(settings, self.counters, self.holdings, self.grants, self.reservations, self._emit)
         self.book = SessionBook()
         self.fence = EpochFence()
@@ -128,6 +132,7 @@ class WorkerCore:
             self.pinning.waiting.next_deadline(),
             self.disk.next_deadline(),
             self.peers.next_deadline(),
+            self.orders.next_deadline(),
             self._deltas_due if self.outbox.can_send else None,
         )
         return min((one for one in deadlines if one is not None), default=None)
@@ -221,6 +226,7 @@ class WorkerCore:
         if self.incarnation and self.fence.admit(event.epoch, event.history):
             self._digests_due = self.now + self.settings.digest_interval
             self.peers.link_up()
+            self.orders.link_up(event.epoch)
             self._publish(self.outbox.link_up(event.expect_seq))
             self._publish_holdings()
 
@@ -254,6 +260,7 @@ class WorkerCore:
         self.attachments.expire(self.now)
         self.disk.tick(self.now)
         self.peers.tick(self.now)
+        self.orders.tick(self.now)
         if self.now >= self._deltas_due:
             self._publish_holdings()
         else:
@@ -265,6 +272,7 @@ class WorkerCore:
         """A read from disk, a fetch from a peer or a question about one is over."""
         self.pinning.read_ended(number, well, self.now)
         self.peers.serving.read_ended(number)
+        self.orders.read_ended(number, well, self.now)
 
     def _publish(self, messages: list[ToLeader]) -> None:
         if messages:
@@ -316,6 +324,7 @@ class WorkerCore:
             wire.DiskFound: lambda event: self.disk.found(self.now, event),
             peer_wire.PeersKnown: self.peers.known,
             peer_wire.Located: lambda event: self.peers.located(event, self.now),
+            peer_wire.Ordered: lambda event: self.orders.ordered(event.order, self.now),
             peer_wire.PeerRead: lambda event: self.peers.read(event, self.now),
             peer_wire.PeerFailed: lambda event: self.peers.failed(event, self.now),
             peer_wire.PeerAsked: lambda event: self.peers.asked(event, self.now),

@@ -6,7 +6,7 @@ numbers of those that ended.
 
 from collections.abc import Callable
 
-from blockyard.common.identity import Fingerprint
+from blockyard.common.identity import Fingerprint, Key
 from blockyard.common.messages.states import KeyState
 from blockyard.common.metrics.counters import Counters
 from blockyard.worker.core.chunks import Chunk, ChunkState
@@ -17,6 +17,7 @@ from blockyard.worker.core.disk.promoting import Promoting
 from blockyard.worker.core.disk.reclaiming import Reclaiming
 from blockyard.worker.core.disk.settings import DiskSettings
 from blockyard.worker.core.disk.spilling import Spilling
+from blockyard.worker.core.disk.tombs import Tombs
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.instructions import Instruction
 from blockyard.worker.core.slots import SizeClass
@@ -47,6 +48,7 @@ class DiskTier:
         self._read_ended = read_ended
         self.directories = Directories(settings.directories)
         self.operations = Operations()
+        self._tombs = Tombs()
         self.spilling = Spilling(
             settings, pool_bytes, counters, self.directories, self.operations, holdings.spills, emit
         )
@@ -178,6 +180,9 @@ class DiskTier:
             segment = directory.segments.get(extent.segment)
             if segment is not None and segment.leaving:
                 continue
+            if self._tombs.buried(extent.shape.fingerprint, extent.key):
+                self._emit(wire.DropExtents(directory.number, [extent]))
+                continue
             size_class = self._worlds.recovered(extent.shape)
             if size_class is not None and self._is_better(directory, extent, size_class):
                 self.directories.add(directory, extent, _NO_PARENT, size_class, self._holdings.step)
@@ -187,7 +192,20 @@ class DiskTier:
                     self._holdings.spills.remove(chunk)
         if event.last:
             directory.recovered = True
+            if all(one.recovered for one in self.directories.all):
+                self._tombs.clear()
             self.pump(now)
+
+    def bury(self, fingerprint: Fingerprint, keys: list[Key]) -> bool:
+        """What is found of these from now on does not count; False if that is too much to remember."""
+        return all(one.recovered for one in self.directories.all) or self._tombs.bury(fingerprint, keys)
+
+    def drop(self, key: Key) -> None:
+        """No copy of this key must be given to anyone any more, or come back with the next start."""
+        for size_class in self._worlds.classes():
+            copy = size_class.on_disk.get(key)
+            if copy is not None:
+                self._drop(copy)
 
     def disown(self, world: World) -> None:
         """Copies whose sizes are not those of the engine that has come are of no use to anyone."""

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from blockyard.worker.core.chunks import Chunk, ChunkState
+from blockyard.worker.core.orders import MAX_UNDER_WAY
 
 if TYPE_CHECKING:
     from blockyard.worker.core.worker import WorkerCore
@@ -62,7 +63,22 @@ def peers_bounded(core: "WorkerCore") -> str:
     return ", ".join(f"{name}: {size} of {limit}" for name, (size, limit) in sizes.items() if size > limit)
 
 
+def orders_in_order(core: "WorkerCore") -> str:
+    """Each job under way waits for what is under way, or for room, and neither for ever."""
+    reads = {one.number for one in core.disk.operations.all.values() if one.kind == "read"} | core.peers.reads
+    for number, job in core.orders.under_way.items():
+        if not job.open and not job.reads:
+            return f"job {number} waits for nothing"
+        if not job.reads.keys() <= reads:
+            return f"job {number} waits for reads {job.reads.keys() - reads} that are not under way"
+        if job.deadline > core.now + job.order.deadline_ms / 1000:
+            return f"job {number} may go on for too long"
+    under_way = len(core.orders.under_way)
+    return "" if under_way <= MAX_UNDER_WAY else f"{under_way} jobs are under way, {MAX_UNDER_WAY} may"
+
+
 PEER_CHECKS = {
+    "orders-in-order": orders_in_order,
     "fetches-in-order": fetches_in_order,
     "served-in-order": served_in_order,
     "peers-bounded": peers_bounded,

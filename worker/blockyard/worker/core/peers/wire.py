@@ -104,6 +104,12 @@ class Located(_Struct):
     spans: list[cluster.Span]
 
 
+class Ordered(_Struct):
+    """The leader of the link that is up gives an order."""
+
+    order: cluster.Order
+
+
 class PeerRead(_Struct):
     """The slot holds the chunk, and each area has the checksum that the sender said."""
 
@@ -144,4 +150,4 @@ class PeerSessionClosed(_Struct):
     session: int
 
 
-PeerEvent = PeersKnown | Located | PeerRead | PeerFailed | PeerAsked | PeerServed | PeerSessionClosed
+PeerEvent = PeersKnown | Located | Ordered | PeerRead | PeerFailed | PeerAsked | PeerServed | PeerSessionClosed
