@@ -181,3 +181,23 @@ def test_a_forgotten_fetch_ends_its_order() -> None:
     order(node, "copy", keys(1), source="n2", world=WORLD)
     out = engine.says(attach.Forget("other weights"))
     assert reports(out) == [("done", 0, 1, "incomplete")]
+
+
+def test_a_drained_worker_takes_in_nothing_new_and_goes_on_serving() -> None:
+    node, engine = pair()
+    engine.store(keys(1))
+    assert order(node, "drain", []) == [("done", 0, 1, "")]
+    engine.store(keys(2))
+    assert engine.sees(keys(1)) == [HIT] and node.count("fills_refused_total", reason="no-room") == 1
+    assert order(node, "copy", keys(3), job=8, source="n2", world=WORLD) == [("refused", 0, 1, "draining")]
+
+
+def test_a_drain_ends_by_order_or_with_its_term() -> None:
+    node, engine = pair()
+    order(node, "drain", [])
+    assert order(node, "undrain", [], job=8) == [("done", 0, 0, "")]
+    engine.store(keys(1))
+    order(node, "drain", [], job=9)
+    node.do(events.LinkUp(Epoch(UID, 2), 0))
+    engine.store(keys(2))
+    assert engine.sees(keys(1, 2))[0] is HIT and node.count("fills_refused_total", reason="no-room") == 0

@@ -69,6 +69,7 @@ class Orders:
             self._epoch = epoch
             self._reports.clear()
             self.under_way.clear()
+            self._reservations.closed = False  # another leader knows of no drain
 
     def ordered(self, order: Order, now: float) -> None:
         """Do it, refuse it, or say again what became of it."""
@@ -99,6 +100,11 @@ class Orders:
     def _begin(self, order: Order, now: float) -> None:
         if order.kind == "purge":
             self._purge(order)
+        elif order.kind in ("drain", "undrain"):
+            self._reservations.closed = order.kind == "drain"
+            self._end(order, "done", 0, self._holdings.slots[ChunkState.READY] if order.kind == "drain" else 0, "")
+        elif order.kind == "copy" and self._reservations.closed:
+            self._end(order, "refused", 0, len(order.keys), "draining")
         elif order.kind not in ("copy", "promote") or (order.kind == "copy" and not self._peers.settings.enabled):
             self._end(order, "refused", 0, len(order.keys), "unsupported")
         elif len(self.under_way) >= MAX_UNDER_WAY:

@@ -37,6 +37,8 @@ class Reservations:
         self.fills = FillBook(settings.max_parked)
         self.filling = 0
         """Chunks being filled."""
+        self.closed = False
+        """The worker is being drained: nothing new is taken in."""
         prefix = "blockyard_worker_"
         self._asked = counters.adder(prefix + "fills_asked_total")
         self._committed = counters.adder(prefix + "fills_committed_total")
@@ -130,7 +132,7 @@ class Reservations:
             ready = [c for c in present if c.state is ChunkState.READY and c.size_class is size_class]
             self._holdings.touch(self._holdings.lineage(parent, size_class), asked=False)
             self._holdings.touch(ready)
-        room = size_class is not None and job.engine.complete
+        room = size_class is not None and job.engine.complete and not self.closed
         for key in keys:
             outcome = "no-room"
             if key in index:
