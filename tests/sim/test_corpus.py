@@ -65,6 +65,7 @@ def test_a_seed_is_the_same_run_each_time() -> None:
     assert (first.world.clock.now, first.world.clock.events) == (second.world.clock.now, second.world.clock.events)
 
 
+@pytest.mark.timeout(400)
 def test_the_corpus_is_not_empty_of_what_matters() -> None:
     """Otherwise the others prove nothing."""
     numbers: Counter[str] = Counter()
