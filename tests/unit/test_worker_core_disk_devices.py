@@ -324,3 +324,47 @@ def test_a_disk_smaller_than_the_pool_does_not_write_for_ever() -> None:
     engine.sees([gone])
     node.wait(0.1)
     assert [one.key for one in node.under_way(wire.WriteExtent)] == [gone]
+
+
+def left_alone(node: DiskNode, directory: int) -> None:
+    """Its device fails until it is not used any more."""
+    node.core.disk.directories.all[1 - directory].full_until = node.now + 100
+    engine = node.engine("failing", fingerprint=b"g" * 32)
+    engine.store(keys(901, 902, 903))
+    node.check()
+    node.wait(0.1)
+    for one in node.under_way(wire.WriteExtent):
+        node.fail(one.op, "io")
+    while node.core.disk.directories.all[directory].breaker.closed:
+        node.wait(0.1)
+        node.fail(node.under_way(wire.WriteExtent)[0].op, "io")
+    node.core.disk.directories.all[1 - directory].full_until = node.now
+
+
+def test_what_lies_on_a_device_that_is_left_alone_is_written_to_another_one() -> None:
+    node = DiskNode(slots=8, directories=2)
+    engine = node.engine()
+    spilt(node, engine, keys(1, 2))
+    places = {copy.key: copy.segment.directory.number for copy in node.core.disk.directories.copies()}
+    (lost,) = [key for key, place in places.items() if place == 0]
+    left_alone(node, 0)
+    node.wait(0.1)
+    node.settle(wire.WriteExtent)
+    places = {copy.key: copy.segment.directory.number for copy in node.core.disk.directories.copies()}
+    assert set(places.values()) == {1} and lost in places
+    assert lost in [one.key for one in node.dropped]
+
+
+def test_a_device_that_comes_back_has_its_copies_still() -> None:
+    node = DiskNode(slots=8, directories=2)
+    engine = node.engine()
+    spilt(node, engine, keys(1, 2))
+    written = node.count("disk_writes_completed_total")
+    left_alone(node, 0)
+    node.core.disk.directories.all[1].full_until = node.now + 100
+    node.wait(1.0)
+    node.end(node.under_way(wire.ProbeDirectory)[0].op)
+    assert all(chunk.key not in keys(1, 2) for chunk in node.core.holdings.index.values() if chunk.writing)
+    node.settle()
+    assert node.count("disk_writes_completed_total") == written + 3
+    assert not node.dropped

@@ -17,6 +17,7 @@ from blockyard.worker.core.disk.queue import SpillQueue
 from blockyard.worker.core.ghosts import Ghosts
 from blockyard.worker.core.instructions import ComputeChecksum, Instruction, WriteSlot
 from blockyard.worker.core.outbox import Outbox
+from blockyard.worker.core.room import Room
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.core.slots import SizeClass, Slab, SlotPool
 from blockyard.worker.core.story import Story, Transition
@@ -24,9 +25,6 @@ from blockyard.worker.core.worlds import WorldBook
 
 MAX_LINEAGE = 4096
 """Ancestors of a chunk that are followed: more than a request has chunks, and an end to a loop of parents."""
-
-SLABS_TRIED = 4
-"""Slabs of another class that are looked at for one that can be taken whole."""
 
 _NO_KEY = bytes(32)
 
@@ -57,6 +55,7 @@ class Holdings:
         self.slots = [0, 0, 0, 0]
         """Slots by ChunkState; the first (absent) is not kept."""
         self.bytes = [0, 0, 0, 0]
+        self._room = Room(self.pool, worlds, self.index, self.owners)
         self.unchecked = 0
         """Ready chunks without a checksum."""
         self.step = 0
@@ -230,48 +229,11 @@ class Holdings:
         return chunk if chunk.state is ChunkState.READY else None
 
     def _make_room(self, size_class: SizeClass) -> tuple[Slab, int] | None:
-        """Evict the coldest chunk of the class, or a slab of another class that has been idle for longer."""
-        key = size_class.policy.victim(self._in_use)
-        own = None if key is None else self.index[key]
-        slab = self._idle_slab(size_class, None if own is None else own.used)
-        if slab is not None:
-            for slot in self.pool.slots_of(slab):
-                if slot in self.owners:
-                    self.evict(self.owners[slot], "slab")
-        elif own is not None:
-            self.evict(own, "room")
-        else:
-            return None
-        return self.pool.take(size_class)
-
-    def _idle_slab(self, size_class: SizeClass, before: int | None) -> Slab | None:
-        """The coldest slab of another class that can be taken whole and was last used before step `before`."""
-        coldest: Slab | None = None
-        for other in self._worlds.classes():
-            if other is size_class:
-                continue
-            for _ in range(min(SLABS_TRIED, len(other.slabs))):
-                slab = next(iter(other.slabs.values()))
-                if coldest is not None and slab.used >= coldest.used:
-                    break
-                if before is not None and slab.used >= before:
-                    break
-                if self._can_be_taken(slab):
-                    coldest = slab
-                    break
-                self.pool.touch(slab, self.step)
-        return coldest
-
-    def _can_be_taken(self, slab: Slab) -> bool:
-        owners = (self.owners.get(slot) for slot in self.pool.slots_of(slab))
-        return all(
-            owner is None or (owner.state is ChunkState.READY and not self._in_use(owner.key)) for owner in owners
-        )
-
-    def _in_use(self, key: Key) -> bool:
-        """Not to be evicted in this step; what the step itself has used counts as in use."""
-        chunk = self.index[key]
-        return chunk.pins > 0 or chunk.copiers > 0 or chunk.used == self.step
+        """A slot that others make way for."""
+        victims, reason = self._room.victims(size_class, self.step)
+        for chunk in victims:
+            self.evict(chunk, reason)
+        return self.pool.take(size_class) if victims else None
 
     def _leave(self, chunk: Chunk, event: ChunkEvent) -> None:
         """A ready chunk is not ready any more."""

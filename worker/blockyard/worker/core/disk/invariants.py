@@ -66,11 +66,11 @@ def operations_in_order(core: "WorkerCore") -> str:
 
 
 def spills_in_order(core: "WorkerCore") -> str:
-    """What waits to be written is ready, checked, admitted, and neither on disk nor being written."""
+    """What waits to be written is ready, checked, admitted, and neither on a disk that is used nor being written."""
     spills = core.holdings.spills
     for chunk in core.holdings.owners.values():
         due = chunk.state is ChunkState.READY and chunk.checked and not chunk.writing and spills.admits(chunk)
-        due = due and spills.enabled and not chunk.unwanted and chunk.key not in chunk.size_class.on_disk
+        due = due and spills.enabled and not chunk.unwanted and not spills.covered(chunk)
         if due != (chunk in spills):
             return f"slot {chunk.slot} waits to be written: {chunk in spills}, should: {due}"
     return ""

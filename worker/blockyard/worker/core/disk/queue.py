@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from blockyard.worker.core.chunks import Chunk
+from blockyard.worker.core.chunks import Chunk, ChunkState
 from blockyard.worker.core.disk.settings import DiskSettings
 
 if TYPE_CHECKING:
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 class SpillQueue:
     """Chunks are in while they are ready, checked, admitted and nowhere on disk. Each call is O(1) a chunk.
 
-    One that the disk has given up waits for its next use: else a disk smaller than the pool would write for ever.
+    A copy on a device that is left alone does not count, if there is another directory. A chunk that the disk has given
+    up waits for its next use: else a disk smaller than the pool would write for ever.
     """
 
     def __init__(self, settings: DiskSettings) -> None:
         self.enabled = bool(settings.directories)
+        self._elsewhere = len(settings.directories) > 1
         self._always = settings.admission == "always"
         self._orders: dict[SizeClass, OrderedDict[Chunk, None]] = {}
 
@@ -29,8 +31,21 @@ class SpillQueue:
         """The chunk may be shared from now on, or has lost its copy on disk."""
         if not self.enabled or not chunk.checked or chunk.writing or chunk.unwanted:
             return
-        if self.admits(chunk) and chunk.key not in chunk.size_class.on_disk:
+        if self.admits(chunk) and not self.covered(chunk):
             self._orders.setdefault(chunk.size_class, OrderedDict())[chunk] = None
+
+    def reconsider(self, chunks: Iterable[Chunk]) -> None:
+        """These have a copy more, or devices have come or gone on which they have theirs."""
+        for chunk in chunks:
+            if self.covered(chunk):
+                self.remove(chunk)
+            elif chunk.state is ChunkState.READY and chunk not in self:
+                self.consider(chunk)
+
+    def covered(self, chunk: Chunk) -> bool:
+        """Whether there is a copy that counts."""
+        copy = chunk.size_class.on_disk.get(chunk.key)
+        return copy is not None and (copy.segment.directory.breaker.closed or not self._elsewhere)
 
     def admits(self, chunk: Chunk) -> bool:
         """Whether it is worth a write."""

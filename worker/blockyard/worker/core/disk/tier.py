@@ -111,7 +111,7 @@ class DiskTier:
         operation = self.operations.end(event.op)
         if operation is None:
             return
-        operation.directory.breaker.succeeded()
+        self._works(operation.directory)
         if operation.kind == "forward":
             self._moved(operation, event.extent)
         else:
@@ -123,7 +123,7 @@ class DiskTier:
         operation = self.operations.end(event.op)
         if operation is None or operation.chunk is None or operation.copy is None:
             return
-        operation.directory.breaker.succeeded()
+        self._works(operation.directory)
         chunk, copy = operation.chunk, operation.copy
         self._counters.add("blockyard_worker_disk_read_bytes_total", copy.length)
         self._counters.add("blockyard_worker_disk_reads_completed_total")
@@ -158,7 +158,7 @@ class DiskTier:
         operation = self.operations.end(event.op)
         if operation is None or operation.segment is None:
             return
-        operation.directory.breaker.succeeded()
+        self._works(operation.directory)
         operation.directory.full_until = now
         self.directories.forget(operation.segment)
         self.pump(now)
@@ -167,7 +167,7 @@ class DiskTier:
         """A device works again."""
         operation = self.operations.end(event.op)
         if operation is not None:
-            operation.directory.breaker.succeeded()
+            self._works(operation.directory)
             operation.directory.full_until = now
             self.pump(now)
 
@@ -189,7 +189,7 @@ class DiskTier:
                 self._holdings.tell(extent.key, size_class)
                 chunk = self._holdings.index.get(extent.key)
                 if chunk is not None:
-                    self._holdings.spills.remove(chunk)
+                    self._holdings.spills.reconsider([chunk])
         if event.last:
             directory.recovered = True
             if all(one.recovered for one in self.directories.all):
@@ -233,14 +233,19 @@ class DiskTier:
         self._counters.add("blockyard_worker_disk_writes_completed_total")
         self._counters.add("blockyard_worker_disk_written_bytes_total", extent.shape.extent_bytes)
         self.reclaiming.earn(operation.directory, extent.shape.extent_bytes)
-        if chunk.state is not ChunkState.READY or chunk.key in chunk.size_class.on_disk:
-            # It was dropped for a reason meanwhile, and so is its copy.
+        if chunk.state is not ChunkState.READY or self._holdings.spills.covered(chunk):
+            # It was dropped for a reason meanwhile, or there is a copy, and so this one is.
             self.directories.placed(operation.directory, extent)
             self._emit(wire.DropExtents(operation.directory.number, [extent]))
             self._holdings.use_ended(chunk)
             return
+        older = chunk.size_class.on_disk.get(chunk.key)
+        if older is not None:
+            self.directories.remove(older)
+            self._emit(wire.DropExtents(older.segment.directory.number, [older.extent]))
         self.directories.add(operation.directory, extent, chunk.parent, chunk.size_class, self._holdings.step)
         self._holdings.tell(chunk.key, chunk.size_class)
+        self._holdings.spills.reconsider([chunk])
 
     def _write_failed(self, operation: Operation, outcome: str) -> None:
         chunk = operation.chunk
@@ -287,13 +292,25 @@ class DiskTier:
         if reason == "full":
             directory.full_until = now + self.settings.full_pause
         elif directory.breaker.failed(now):
-            self._counters.add("blockyard_worker_disk_breaker_opened_total", reason="io")
+            self._left_alone("io")
+
+    def _works(self, directory: Directory) -> None:
+        """An operation on its device ended well. Copies there may count again."""
+        was_closed = directory.breaker.closed
+        directory.breaker.succeeded()
+        if directory.breaker.closed and not was_closed:
+            self._holdings.spills.reconsider(self._holdings.index.values())
+
+    def _left_alone(self, reason: str) -> None:
+        """What is in memory and has its copy on a device that is not used now may be written to another one."""
+        self._counters.add("blockyard_worker_disk_breaker_opened_total", reason=reason)
+        self._holdings.spills.reconsider(self._holdings.index.values())
 
     def _hangs(self, operation: Operation, now: float) -> None:
         """Nobody waits for it any more; its slot stays out of use until it ends."""
         operation.late = True
         if operation.directory.breaker.failed(now, hung=True):
-            self._counters.add("blockyard_worker_disk_breaker_opened_total", reason="hung")
+            self._left_alone("hung")
         if operation.kind == "read" and operation.chunk is not None and operation.chunk.state is ChunkState.FILLING:
             self.abandon(operation.chunk)
 
