@@ -10,12 +10,16 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 
-from blockyard.common.config import load_worker
+from blockyard.common.config import WorkerConfig, load_worker
 from blockyard.common.slot_table import SlotRecord, SlotState
 from blockyard.worker.core.disk import wire
+from blockyard.worker.core.disk.directories import Directories
+from blockyard.worker.core.disk.operations import Operations
 from blockyard.worker.core.disk.settings import DiskSettings
+from blockyard.worker.disk.claims import Claims
 from blockyard.worker.disk.format.values import Extent
-from blockyard.worker.disk.side import DiskSide
+from blockyard.worker.disk.side import DiskSide, claimed, disk_settings
+from blockyard.worker.disk_watch import DiskWatch
 from blockyard.worker.health import Health
 from blockyard.worker.pool import HostPool
 from disks.workload import READERS, SLOTS, Pass, Workload
@@ -28,7 +32,7 @@ Make = Callable[[int], wire.DiskInstruction]
 class Tier:
     """Made by `running`. The first half of the slots is written from, the other one is read into, one chunk in each."""
 
-    def __init__(self, work: Workload, pool: HostPool, segment_bytes: int) -> None:
+    def __init__(self, work: Workload, pool: HostPool, config: WorkerConfig, claims: Claims) -> None:
         self._work = work
         self._shape = work.shape
         self._limits = DiskSettings()
@@ -36,25 +40,17 @@ class Tier:
         self._extents: list[Extent] = []
         self._free = list(range(SLOTS // 2, SLOTS))
         self._read_into: dict[int, int] = {}
-        config = load_worker(
-            {
-                "disk": [f"{work.folder}:{4 * work.total_bytes + 4 * segment_bytes}B"],
-                "disk_segment": f"{segment_bytes}B",
-                "disk_floor": "0B",
-                "disk_threads": str(READERS),
-                "insecure": "true",
-            },
-            None,
-        )
-        self._side = DiskSide(config, pool, Health(), self._answers.put_nowait)
+        directories = Directories(disk_settings(config).directories).all
+        watch = DiskWatch(directories, Operations(), Health())
+        self._side = DiskSide(config, claims, pool, watch, self._answers.put_nowait)
 
     @classmethod
     @contextlib.asynccontextmanager
     async def running(cls, work: Workload, segment_bytes: int) -> AsyncIterator[Tier]:
         """With its directory open."""
-        stride = work.shape.stride
-        with _pool(stride, work.chunk_bytes) as pool:
-            tier = cls(work, pool, segment_bytes)
+        config = _config(work, segment_bytes)
+        with _pool(work.shape.stride, work.chunk_bytes) as pool, claimed(config) as claims:
+            tier = cls(work, pool, config, claims)
             with tier._side.threads():
                 running = asyncio.create_task(tier._side.run())
                 async with asyncio.timeout(_ANSWER_SECONDS):
@@ -111,6 +107,19 @@ class Tier:
                     self._free.append(self._read_into.pop(answer.op))
                 answers.append(answer)
                 under_way -= 1
+
+
+def _config(work: Workload, segment_bytes: int) -> WorkerConfig:
+    return load_worker(
+        {
+            "disk": [f"{work.folder}:{4 * work.total_bytes + 4 * segment_bytes}B"],
+            "disk_segment": f"{segment_bytes}B",
+            "disk_floor": "0B",
+            "disk_threads": str(READERS),
+            "insecure": "true",
+        },
+        None,
+    )
 
 
 def _pool(stride: int, chunk_bytes: int) -> HostPool:
