@@ -11,6 +11,7 @@ from blockyard.common.identity import Key
 from blockyard.common.messages import attach
 from blockyard.common.messages.states import CopyState
 from blockyard.worker.core import events
+from scenarios import words
 from scenarios.arguments import Command, milliseconds
 from scenarios.engine_side import Engine, Process
 from scenarios.script import ScriptError
@@ -138,6 +139,31 @@ def store(world: World, command: Command) -> None:
             hash_waiting(worker)
 
 
+def hint(world: World, command: Command) -> None:
+    """`hint e1 [request=q] [priority=70] [ttl=10s] [session=talk] [release] [pin=1s]`: what a request says."""
+    engine = world.engine(command.word("an engine"))
+    message = attach.Hints(
+        command.option("request", "q"),
+        command.number("priority", attach.DEFAULT_PRIORITY),
+        milliseconds(command.option("ttl", "0ms")),
+        command.option("session"),
+        command.may("release"),
+        milliseconds(command.option("pin", "0ms")),
+    )
+    command.end()
+    _hear(world, engine, message)
+
+
+def hints(world: World, command: Command) -> None:
+    """`hints e1 [request=q]`: what its worker keeps of that."""
+    engine = world.engine(command.word("an engine"))
+    request = command.option("request", "q")
+    command.end()
+    worker = worker_of(world, engine)
+    kept = worker.core.hints.get(engine.processes["scheduler"].welcomed[0], request)
+    world.say(f"{worker.name} keeps of {request}:", words.hints(kept))
+
+
 def acquire(world: World, command: Command) -> None:
     """`acquire e1 keys=a,b [request=q]`."""
     engine = world.engine(command.word("an engine"))
@@ -212,6 +238,8 @@ VERBS: dict[str, Callable[[World, Command], None]] = {
     "done": done,
     "checksums": checksums,
     "store": store,
+    "hint": hint,
+    "hints": hints,
     "acquire": acquire,
     "release": release,
     "finish": finish,

@@ -17,6 +17,7 @@ from blockyard.common.messages import attach, cluster
 from blockyard.common.messages.states import CopyState, KeyState
 from blockyard.common.slot_table import SlotRecord, SlotState
 from blockyard.leader.core.journal import Transition as LeaderTransition
+from blockyard.worker.core.hints import Hints
 from blockyard.worker.core.story import Transition as WorkerTransition
 from scenarios.names import Names
 
@@ -97,6 +98,14 @@ def plain(said: msgspec.Struct) -> str:
     tag = str(said.__struct_config__.tag).replace("_", " ")
     fields = " ".join(f"{name}={_short(getattr(said, name))}" for name in said.__struct_fields__)
     return f"{tag} {fields}".strip()
+
+
+def hints(kept: Hints | None) -> str:
+    """What a request said, by name."""
+    if kept is None:
+        return "nothing"
+    named = f"priority {kept.priority}, ttl {kept.ttl:g} s, session {kept.session or 'none'}, pin {kept.pin:g} s"
+    return f"{named}, the last of its session" if kept.release else named
 
 
 def worker_story(told: Iterable[WorkerTransition]) -> str:

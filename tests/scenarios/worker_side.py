@@ -32,6 +32,7 @@ _COUNTED = (
     "loads_failed",
     "quarantined",
     "frames_refused",
+    "hints_dropped",
     "outbox_dropped",
 )
 

@@ -21,6 +21,7 @@ from blockyard.leader.core.leader import LeaderCore
 from blockyard.worker.core import outbox
 from blockyard.worker.core.attachments import Attachments
 from blockyard.worker.core.chunks import Chunk
+from blockyard.worker.core.hints import HintBook
 from blockyard.worker.core.outbox import Outbox
 from blockyard.worker.core.sessions import Session
 from blockyard.worker.core.slots import SizeClass
@@ -124,6 +125,17 @@ def digests_ignored() -> Iterator[Broken]:
 
 
 @contextmanager
+def hints_kept() -> Iterator[Broken]:
+    """A worker keeps a request's hints beyond its end."""
+
+    def finished(self: HintBook, session: Session, request: str) -> None:
+        return
+
+    with patch.object(HintBook, "finished", finished):
+        yield Broken()
+
+
+@contextmanager
 def peers_trusted() -> Iterator[Broken]:
     """Workers take what peers send without a look at its checksums."""
     yield replace(Broken(), trusts_peers=True)
@@ -137,5 +149,6 @@ VARIANTS = {
     "no-fences": no_fences,
     "changes-lost": changes_lost,
     "digests-ignored": digests_ignored,
+    "hints-kept": hints_kept,
     "peers-trusted": peers_trusted,
 }

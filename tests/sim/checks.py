@@ -16,6 +16,7 @@ from blockyard.common.slot_table import PAGE, SlotRecord, SlotState
 from blockyard.leader.core import events as leader_events
 from blockyard.leader.core import instructions as leader_instructions
 from blockyard.worker.core import events, instructions
+from blockyard.worker.core.hints import Hints
 from sim.violation import Violation
 
 if TYPE_CHECKING:
@@ -34,12 +35,30 @@ class WorkerChecks:
         self._idle = 0
 
     def after(self, event: events.Event, done: list[instructions.Instruction]) -> None:
-        """The core's own books."""
+        """The core's own books, and what requests said of themselves."""
+        if isinstance(event, events.Received) and isinstance(event.message, attach.Hints | attach.Finish):
+            self._are_as_told(event.session, event.message)
         if isinstance(event, events.Tick) and not done:
             self._idle += 1
             if self._idle % _IDLE_TICKS:
                 return
         self._worker.core.validate()
+
+    def _are_as_told(self, session: int, message: attach.Hints | attach.Finish) -> None:
+        """hints-as-told: what is kept is what the requests said, and nothing of one that is over."""
+        worker = self._worker
+        live = worker.core.book.live(session)
+        if isinstance(message, attach.Hints) and worker.speaks < attach.HINTS_SINCE:
+            raise Violation("versions-meet", f"{worker.node} speaks protocol {worker.speaks} and is sent hints")
+        if live is None:
+            return
+        if isinstance(message, attach.Finish) and message.request in live.hints:
+            raise Violation("hints-as-told", f"{worker.node} keeps hints of {message.request}, which is over")
+        engines = [one for one in worker.world.engines if one.scheduler.process is worker.watched[session]]
+        for request, kept in live.hints.items() if engines else ():
+            said = engines[0].scheduler.said.get(request)
+            if said is None or Hints.of(said) != kept:
+                raise Violation("hints-as-told", f"{worker.node} keeps {kept} of {request}, which said {said}")
 
     def before_write(self, slot: int, record: SlotRecord) -> None:
         """no-reuse-while-pinned and commit-before-visible, in the memory itself."""

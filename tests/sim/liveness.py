@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 from blockyard.common.metrics.equalities import broken
 from blockyard.worker.core.chunks import ChunkState
+from blockyard.worker.core.hints import Hints
 from sim.violation import Violation
 from sim.worker_link import PREFIX
 
 if TYPE_CHECKING:
+    from sim.engine import Engine
     from sim.leader_node import LeaderNode
     from sim.worker_node import WorkerNode
     from sim.world import World
@@ -24,6 +26,8 @@ def unsettled(world: World) -> list[str]:
             left.append(f"{engine.name} has open requests {sorted(engine.scheduler.open_requests)[:3]}")
         if not engine.alive or not engine.attached:
             left.append(f"{engine.name} is not attached to {engine.machine}")
+        else:
+            left += _hints(world, engine)
     owners = registered(world)
     for worker in [*world.workers.values(), *world.zombies]:
         if worker.process.alive:
@@ -33,6 +37,19 @@ def unsettled(world: World) -> list[str]:
     if len(leading) != 1:
         return [*left, f"{len(leading)} leaders lead"]
     return left + _index(world, leading[0])
+
+
+def _hints(world: World, engine: Engine) -> list[str]:
+    """The worker keeps what this session's requests said and have not ended, but for those it had no room for."""
+    told = {request: Hints.of(said) for request, said in engine.scheduler.told.items()}
+    for worker in [*world.workers.values(), *world.zombies]:
+        session = worker.core.book.live(engine.scheduler.session) if worker.machine == engine.machine else None
+        if session is None or not worker.process.alive:
+            continue
+        dropped = worker.counters.get("blockyard_worker_hints_dropped_total")
+        if session.hints != told and not (dropped and session.hints.items() <= told.items()):
+            return [f"{worker.node} keeps hints of {sorted(session.hints)}, {engine.name} told of {sorted(told)}"]
+    return []
 
 
 def registered(world: World) -> dict[str, WorkerNode]:

@@ -1,6 +1,6 @@
 """A simulated engine's scheduler process. Owns the life of requests, and the same use of a session as production's
 scheduler client and vLLM manager: one question per request, deadlines, pins released, fills announced. The books of
-open questions and the breaker are the production ones.
+open questions and of hints and the breaker are the production ones.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from blockyard.common.messages import attach
 from blockyard.common.messages.states import CopyState, KeyState
 from blockyard.engine.answers import Answers, Grant
 from blockyard.engine.breaker import Breaker
+from blockyard.engine.hint_desk import HintDesk
 from sim.load import Conversations
 from sim.process import Process
 from sim.rank import Detached, Link
@@ -41,6 +42,12 @@ class Scheduler:
         self._breaker = Breaker()
         self._hello = engine.hello("scheduler", 0)
         self._answers = Answers()
+        self._hints = HintDesk()
+        self._hints_draw = engine.world.streams.of(f"hints/{process.name}")
+        self.said: dict[str, attach.Hints] = {}
+        """What its requests ever said of themselves."""
+        self.told: dict[str, attach.Hints] = {}
+        """What the worker was told of it in this session, but for requests that it knows to be over."""
         self._asked: dict[int, Future[None]] = {}
         self._link: Link | None = None
         self._attachments = 0
@@ -52,6 +59,11 @@ class Scheduler:
     @property
     def attached(self) -> bool:
         return self._link is not None
+
+    @property
+    def session(self) -> int:
+        """The worker's number of the last session."""
+        return self._hello.previous
 
     # The session.
 
@@ -83,6 +95,7 @@ class Scheduler:
             raise Detached
         self._hello = msgspec.structs.replace(self._hello, previous=answer.session, previous_boot=answer.boot_id)
         self._attachments += 1
+        self._takes_hints = answer.protocol >= attach.HINTS_SINCE
         self._link = link
         return link
 
@@ -107,6 +120,8 @@ class Scheduler:
             self._link.abort("detached")
             self._link = None
         self._answers.clear()
+        self._hints.session_ended()
+        self.told.clear()
         asked, self._asked = self._asked, {}
         for future in asked.values():
             future.resolve(None)
@@ -119,6 +134,20 @@ class Scheduler:
         except Detached:
             self._detach()
         return self._link is not None
+
+    def _finish(self, name: str) -> None:
+        self._hints.finished(name)
+        self.told.pop(name, None)
+        self._send(attach.Finish(name))
+
+    def _hinted(self, name: str) -> bool:
+        """Whether the worker is there, and has been told the hints of the request if it takes any."""
+        hints = self._hints.take(name) if self.attached and self._takes_hints else None
+        if hints is None:
+            return self.attached
+        self.told[name] = hints
+        self.engine.world.numbers["hints sent"] += 1
+        return self._send(hints)
 
     # Requests.
 
@@ -135,6 +164,7 @@ class Scheduler:
 
     async def _serve(self, name: str, talk: list[str]) -> None:
         keys, groups = self._keys(talk)
+        self._say(name)
         loaded = 0
         for _ in range(3):  # a failed load is tried again without what failed, as after a recomputation
             loaded, failed = await self._load(name, talk, keys, groups)
@@ -144,11 +174,26 @@ class Scheduler:
         if loaded < len(talk):
             await self._store(name, talk, loaded)
         if self._draw.random() < 0.9:
-            self._send(attach.Finish(name))
+            self._finish(name)
+        self._hints.drop(name)
         del self.open_requests[name]
         self.engine.world.numbers["requests ended"] += 1
         if self._draw.random() < 0.002:
             self._send(attach.Forget("weights changed"))
+
+    def _say(self, name: str) -> None:
+        """Some requests have hints, of any kind."""
+        draw = self._hints_draw
+        if draw.random() < 0.5:
+            self.said[name] = attach.Hints(
+                name,
+                priority=draw.choice([0, attach.DEFAULT_PRIORITY, attach.MAX_PRIORITY]),
+                ttl_ms=draw.choice([0, 1, attach.MAX_TTL_MS]),
+                session=f"talk{draw.randrange(4)}",
+                release=draw.random() < 0.2,
+                pin_ms=draw.choice([0, 0, attach.MAX_PIN_MS]),
+            )
+            self._hints.put(self.said[name])
 
     async def _load(self, name: str, talk: list[str], keys: list[bytes], groups: list[int]) -> tuple[int, bool]:
         """Chunks of the request that were loaded, and whether a load failed."""
@@ -173,7 +218,7 @@ class Scheduler:
         if aborted:
             await self.process.sleep(self._draw.expovariate(500))
             self.engine.cancel(number)
-            self._send(attach.Finish(name))
+            self._finish(name)
         states = await over
         if not aborted:
             self._release(grant)
@@ -182,7 +227,7 @@ class Scheduler:
     async def _store(self, name: str, talk: list[str], first: int) -> None:
         number = self._next_job()
         keys, groups = self._keys(talk[first:])
-        if not self._send(attach.Fill(number, name, self._runs(talk, first))):
+        if not self._hinted(name) or not self._send(attach.Fill(number, name, self._runs(talk, first))):
             return
         over = self.engine.copy(number, "store", 0, keys, groups)
         if self._draw.random() < 0.05:
@@ -193,7 +238,7 @@ class Scheduler:
 
     async def _ask(self, name: str, talk: list[str]) -> Grant | None:
         """The worker's answer, None when there is none in time."""
-        if self._link is None or self._answers.full:
+        if self._answers.full or not self._hinted(name):
             return None
         runs = self._runs(talk, 0)
         seq = self._answers.ask(len(talk) * len(runs), self.process.clock.now)

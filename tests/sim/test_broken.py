@@ -17,6 +17,7 @@ EXPECTED = {
     "changes-lost": "index-converges",
     "digests-ignored": "live-after-heal",
     "peers-trusted": "commit-before-visible",
+    "hints-kept": "hints-as-told",
 }
 
 

@@ -81,6 +81,7 @@ def test_the_corpus_is_not_empty_of_what_matters() -> None:
         "stores duplicate",
         "stores no-room",
         "hits granted",
+        "hints sent",
         "fetches ok",
     )
     assert min(numbers[name] for name in wanted) > 40, numbers

@@ -56,6 +56,8 @@ class WorkerNode:
     disks: list[SimDisk] = field(default_factory=list)
     protocol: tuple[int, int] = (cluster.PROTOCOL_MIN, cluster.PROTOCOL_MAX)
     """To leaders."""
+    speaks: int = attach.PROTOCOL_MAX
+    """To engines, at most."""
     checksums: ChecksumTrouble = field(default_factory=ChecksumTrouble)
 
     def __post_init__(self) -> None:
@@ -186,7 +188,7 @@ class EngineSide(FrameProtocol[attach.FromEngine]):
         if self.open:
             self._transport.pipe.memory = memory  # type: ignore[union-attr]
             self._welcomed = True
-            self.tell(message)
+            self.tell(msgspec.structs.replace(message, protocol=min(message.protocol, self._worker.speaks)))
 
     def tell(self, message: msgspec.Struct) -> None:
         try:

@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 
-from blockyard.common.messages import cluster
+from blockyard.common.messages import attach, cluster
 from blockyard.worker.core.peers.settings import PeerSettings
 from blockyard.worker.core.settings import CoreSettings
 from blockyard.worker.disk.settings import StoreSettings
@@ -117,7 +117,8 @@ class World:
             "peers": _peer_settings(self.streams.of("peer limits")),
         }
         settings = CoreSettings(node=node, boot_id=boot, version="sim", **limits)  # type: ignore[arg-type]
-        self.workers[node] = WorkerNode(self, node, machine, process, settings, disks)
+        worker = self.workers[node] = WorkerNode(self, node, machine, process, settings, disks)
+        worker.speaks = self._highest_spoken(process.name)
 
     def _disks_of(self, machine: str) -> list[SimDisk]:
         """The directories of a machine, the same for each worker that runs there."""
@@ -140,10 +141,16 @@ class World:
         verifies = self.all_verify or draw.random() < 0.5
         self._lives[f"engine{slot}"] += 1
         name = f"engine{slot}.{self._lives[f'engine{slot}']}"
-        engine = Engine(self, name, self.workers[node].machine, talks.shape, talks, verifies)
+        protocol = (attach.PROTOCOL_MIN, self._highest_spoken(name))
+        engine = Engine(self, name, self.workers[node].machine, talks.shape, talks, verifies, protocol)
         self.engines.append(engine)
         for process in engine.processes:
             process.on_death(lambda: self._restart(slot, engine))
+
+    def _highest_spoken(self, name: str) -> int:
+        """Some processes are of an older release."""
+        old = self.streams.of(f"protocol/{name}").random() < 0.2
+        return attach.PROTOCOL_MIN if old else attach.PROTOCOL_MAX
 
     def _restart(self, slot: int, engine: Engine) -> None:
         if any(process.alive for process in engine.processes) or engine not in self.engines:
@@ -169,7 +176,8 @@ class World:
     def _admit_strangers(self) -> None:
         """An engine and a worker that speak a protocol of the future."""
         talks = self._talks[0]
-        self.strangers.append(Engine(self, "stranger", "node0", talks.shape, talks, False, protocol=(2, 3)))
+        future = (attach.PROTOCOL_MAX + 1, attach.PROTOCOL_MAX + 2)
+        self.strangers.append(Engine(self, "stranger", "node0", talks.shape, talks, False, protocol=future))
         process = self.process("foreign")
         settings = CoreSettings(node="foreign", boot_id=b"f" * 16, version="sim", **self._limits)  # type: ignore[arg-type]
         future = (cluster.PROTOCOL_MAX + 1, cluster.PROTOCOL_MAX + 2)
@@ -277,4 +285,5 @@ def _limits(streams: Streams) -> dict[str, int | float]:
         "snapshot_parts_per_tick": draw.choice([1, 8]),
         "snapshot_part_keys": 4,
         "digest_interval": 1.0,
+        "max_hints_per_session": draw.choice([2, 64]),
     }

@@ -27,6 +27,7 @@ LIMITS: dict[str, Any] = {
     "max_pins_per_engine": 12,
     "max_fills_per_engine": 9,
     "max_parked": 3,
+    "max_hints_per_session": 2,
     "max_jobs_per_engine": 6,
     "max_ghosts": 5,
     "outbox_changes": 6,
@@ -233,7 +234,8 @@ class Chaos:
     def let_go(self) -> None:
         if self.random.random() < 0.5 or not self.grants:
             name = self.random.choice(NAMES)
-            message: attach.FromEngine = attach.Finish(f"r{self.random.randrange(4)}")
+            kinds = (attach.Finish, attach.Finish, attach.Hints)
+            message: attach.FromEngine = self.random.choice(kinds)(f"r{self.random.randrange(4)}")
         else:
             name, grant, wanted = self.random.choice(self.grants)
             message = attach.Release(grant, self.random.choice((b"", wanted[0])))

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("vllm", reason="vLLM is not installed")
 
 from support.attached_engine import CHUNK, TOKENS, AttachedEngine, attached_engine, prompt, until
-from support.vllm_inproc import Generated, generate, running_engine
+from support.vllm_inproc import Generated, generate, running_engine, settle
 from support.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
@@ -71,6 +71,49 @@ def test_many_requests_at_once_in_a_gpu_cache_too_small_for_them(engine: Attache
     together = engine.ask_all(prompts)
     assert [a.token_ids for a in together] == [a.token_ids for a in alone]
     engine.check_idle_books()
+
+
+def ask_with_hints(engine: AttachedEngine, tokens: list[int], hints: object) -> Generated:
+    answer = generate(engine.llm, tokens, TOKENS, kv_transfer_params={"blockyard": hints})
+    settle(engine.llm)
+    return answer
+
+
+def test_a_request_that_is_not_to_be_stored_is_not_and_loads_all_the_same(engine: AttachedEngine) -> None:
+    tokens = prompt(45, 2 * CHUNK)
+    asked = engine.worker.metric("fills_asked_total")
+    first = ask_with_hints(engine, tokens, {"no_store": True, "session": "talk"})
+    engine.lose_gpu_cache()
+    assert ask_with_hints(engine, tokens, {"no_store": True}) == first
+    assert engine.worker.metric("fills_asked_total") == asked
+    engine.ask_afresh(tokens)
+    engine.lose_gpu_cache()
+    again = ask_with_hints(engine, tokens, {"no_store": True})
+    assert (again.token_ids, again.num_cached_tokens) == (first.token_ids, 2 * CHUNK)
+    engine.check_idle_books()
+
+
+def test_right_hints_reach_the_worker_and_wrong_ones_fail_nothing(engine: AttachedEngine) -> None:
+    def told(name: str) -> float:
+        return engine.worker.metric("hints_total", field=name)
+
+    def refused() -> float:
+        return engine.engine_metric("blockyard_engine_hints_refused_total")
+
+    before = {name: told(name) for name in ("priority", "ttl", "session", "release", "pin")}
+    wrong = refused()
+    tokens = prompt(46, CHUNK)
+    answer = ask_with_hints(engine, tokens, {"priority": 70, "ttl": 60, "session": "s" * 129, "pin": -1, "color": 1})
+    assert ask_with_hints(engine, tokens, "no mapping").token_ids == answer.token_ids
+    assert {name: told(name) - before[name] for name in before} == {
+        "priority": 1,
+        "ttl": 1,
+        "session": 0,
+        "release": 0,
+        "pin": 0,
+    }
+    until(lambda: refused() == wrong + 4, "the count of a session too long, a wrong pin, no hint, and no mapping")
+    engine.worker.wait_metric("hinted_requests", 0)
 
 
 def test_one_stored_prefix_serves_many_waiting_requests_with_one_load(engine: AttachedEngine) -> None:

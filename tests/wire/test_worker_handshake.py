@@ -169,13 +169,15 @@ def test_a_hello_in_the_form_of_a_later_version_is_refused_for_its_version(
     worker: WorkerProcess, pidfd: int, more: int
 ) -> None:
     before = worker.metric("handshakes_refused_total", reason="version")
-    fields = ["hello", 2, 4, "9.9", *range(20 * bool(more))]
+    low = attach.PROTOCOL_MAX + 1
+    fields = ["hello", low, low + 2, "9.9", *range(20 * bool(more))]
     payload = msgspec.msgpack.encode(fields)
     session = Session(worker.socket)
     socket.send_fds(session.sock, [len(payload).to_bytes(PREFIX_BYTES, "little") + payload], [pidfd])
     session.take_answer()
     assert isinstance(session.answer, attach.Refused)
-    assert session.answer.detail == "engine 9.9 speaks protocol 2 to 4, this worker speaks 1 to 1"
+    spoken = f"{attach.PROTOCOL_MIN} to {attach.PROTOCOL_MAX}"
+    assert session.answer.detail == f"engine 9.9 speaks protocol {low} to {low + 2}, this worker speaks {spoken}"
     refused(worker, session, "version", before)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from blockyard.common.messages import attach
 from blockyard.engine.breaker import LONGEST_DELAY
 from support.engine_side import EngineSide, key_of, pages, wait_until
 from support.leader_process import wait_for
@@ -133,16 +134,42 @@ def speaking(low: int, high: int) -> str:
 
 def test_a_worker_upgraded_to_a_newer_protocol(worker: WorkerProcess, engine: EngineSide) -> None:
     """One that speaks only the newer version is done without, and named; one that speaks both is agreed with."""
-    with successor(worker, program=speaking(2, 2)) as newer:
+    own, future = attach.PROTOCOL_MAX, attach.PROTOCOL_MAX + 1
+    with successor(worker, program=speaking(future, future)) as newer:
         worker.kill()
         wait_until(lambda: engine.scheduler.detached_reason == engine.rank.detached_reason == "version", "refused")
         for client in (engine.scheduler, engine.rank):
-            assert "speaks protocol 1 to 1" in client.detached_detail
-            assert "speaks 2 to 2" in client.detached_detail
+            assert f"speaks protocol {attach.PROTOCOL_MIN} to {own}" in client.detached_detail
+            assert f"speaks {future} to {future}" in client.detached_detail
         assert serve_for(engine, 1.0).keys() == {DETACHED}
         assert newer.metric("attaches_refused_total", reason="version") > 0
-        with successor(newer, program=speaking(1, 2)) as both:
+        with successor(newer, program=speaking(own, future)) as both:
             newer.kill()
             assert serve_until_hit(engine)[MISS] > 0
             assert both.metric("sessions", state="live") == 2
             check_idle(both)
+
+
+def test_hints_reach_each_worker_that_takes_them(worker: WorkerProcess, engine: EngineSide) -> None:
+    """One of the first release is served without; the next one is told what is still of use."""
+    run, scheduler = engine.run(KEYS), engine.scheduler
+    for name in ("q", "r"):
+        scheduler.hint(attach.Hints(name, priority=70))
+    assert scheduler.acquire("q", [run]) and scheduler.acquire("q", [run]) and scheduler.acquire("plain", [run])
+    worker.wait_metric("hinted_requests", 1)
+    assert worker.metric("hints_total", field="priority") == 1
+    with successor(worker, program=speaking(1, 1)) as older:
+        worker.kill()
+        assert serve_until_hit(engine)[MISS] > 0
+        assert scheduler.acquire("q", [run]) and scheduler.fill(99, "r", [run])
+        assert serve_until_hit(engine)[HIT]
+        assert older.metric("hints_total") == older.metric("frames_refused_total") == 0
+        with successor(older) as newer:
+            older.kill()
+            assert serve_until_hit(engine)[MISS] > 0
+            assert scheduler.fill(100, "r", [run])
+            newer.wait_metric("hinted_requests", 1)
+            scheduler.unhint("q")
+            scheduler.unhint("r")
+            newer.wait_metric("hinted_requests", 0)
+            assert newer.metric("hints_total", field="priority") == 1

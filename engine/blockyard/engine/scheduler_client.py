@@ -12,11 +12,12 @@ from pathlib import Path
 from threading import Lock
 
 from blockyard.common.identity import DIGEST_BYTES
-from blockyard.common.messages.attach import MAX_KEYS, Acquire, Fill, Finish, Forget, GroupShape, Release, Run
+from blockyard.common.messages.attach import MAX_KEYS, Acquire, Fill, Finish, Forget, GroupShape, Hints, Release, Run
 from blockyard.engine.answers import Answers, Grant
 from blockyard.engine.attacher import Attacher
 from blockyard.engine.detached import NO_WORKER, TIMEOUT, Detached, Reason
 from blockyard.engine.hello import hello_of
+from blockyard.engine.hint_desk import HintDesk
 from blockyard.engine.identity import EngineIdentity, bounded_name
 from blockyard.engine.report import Report
 from blockyard.engine.scheduler_link import SchedulerLink
@@ -55,6 +56,7 @@ class SchedulerClient:
         self._reason = Reason(NO_WORKER, "not attached yet")
         self._answers = Answers()
         self._report = Report()
+        self._hints = HintDesk()
         self._forget: str | None = None
         self._forgotten_by: int | None = None
         self._closed = False
@@ -107,7 +109,7 @@ class SchedulerClient:
         The answer may be up to `wait` seconds late, at most LONGEST_WAIT, if the worker can read more from disk.
         """
         with self._lock:
-            if self._link is None or not _fits(runs) or self._answers.full:
+            if not _fits(runs) or self._answers.full or not self._hinted(request):
                 return None
             seq = self._answers.ask(_keys(runs), self._clock())
             self._send(Acquire(seq, bounded_name(request), runs, int(1000 * min(wait, LONGEST_WAIT))))
@@ -144,12 +146,24 @@ class SchedulerClient:
         no such job.
         """
         with self._lock:
-            return _fits(runs) and self._send(Fill(job, bounded_name(request), runs))
+            return _fits(runs) and self._hinted(request) and self._send(Fill(job, bounded_name(request), runs))
 
     def finish(self, request: str) -> None:
         """The request is over: nothing stays pinned for it."""
         with self._lock:
+            self._hints.finished(bounded_name(request))
             self._send(Finish(bounded_name(request)))
+
+    def hint(self, hints: Hints) -> None:
+        """What a request says of itself: told before its first question or store, in each session that takes it."""
+        with self._lock:
+            self._hints.put(hints)
+
+    def unhint(self, request: str) -> None:
+        """The request is over: its hints are dropped here, and at the worker if it was not told of the end yet."""
+        with self._lock:
+            if self._hints.drop(bounded_name(request)):
+                self._send(Finish(bounded_name(request)))
 
     def forget(self, reason: str) -> None:
         """Drop every chunk of this engine's fingerprint.
@@ -187,6 +201,14 @@ class SchedulerClient:
         except Detached as trouble:
             self._detach(trouble.reason)
         return self._link is not None
+
+    def _hinted(self, request: str) -> bool:
+        """Whether the worker is there, and has been told the hints of the request if it takes any."""
+        link = self._link
+        if link is None:
+            return False
+        hints = self._hints.take(bounded_name(request)) if link.takes_hints else None
+        return hints is None or self._send(hints)
 
     def _push(self, link: SchedulerLink) -> None:
         """Send what the worker did not read in time."""
@@ -235,6 +257,7 @@ class SchedulerClient:
         self._link = None
         self._reason = reason
         self._answers.clear()
+        self._hints.session_ended()
         self._forgotten_by = None
 
     # Called by the attacher's thread.

@@ -29,7 +29,8 @@ class SchedulerLink:
     """
 
     Outgoing: TypeAlias = (
-        attach.Acquire
+        attach.Hints
+        | attach.Acquire
         | attach.Release
         | attach.Fill
         | attach.Finish
@@ -41,6 +42,7 @@ class SchedulerLink:
     def __init__(self, session: Session, number: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.number = number
         self.pin_ttl = session.welcome.pin_ttl_ms / 1000
+        self.takes_hints = session.welcome.protocol >= attach.HINTS_SINCE
         self._link = session.link
         self._clock = clock
         self._unsent = bytearray()

@@ -4,7 +4,7 @@ Owns the shape and the limits of each message. One scheduler session and one ses
 
     rank       Hello (+ its pidfd)  ->  Welcome (+ pool and table memfds) | Refused
     scheduler  Hello (+ its pidfd)  ->  Welcome | Refused; answered once all local ranks are attached
-    scheduler  Acquire -> Grant;  Release, Fill, Finish, Forget, EngineCounters: no answer
+    scheduler  Acquire -> Grant;  Hints, Release, Fill, Finish, Forget, EngineCounters: no answer
     rank       Resolve -> Resolved;  StoreDone, LoadDone: no answer
     both       Bye: a clean end; Closing: the worker ends the session
 
@@ -17,7 +17,10 @@ import msgspec
 from msgspec import Meta
 
 PROTOCOL_MIN = 1
-PROTOCOL_MAX = 1
+PROTOCOL_MAX = 2
+
+HINTS_SINCE = 2
+"""Version from which on a worker takes Hints; one that speaks less is sent none."""
 
 MAX_KEYS = 8192
 """Keys in one message; a longer run is cut by the engine."""
@@ -30,6 +33,15 @@ MAX_TEXT = 4096
 
 MAX_FRAME = 1 << 20
 """Largest frame in bytes, either way. Each message fits at its own limits."""
+
+DEFAULT_PRIORITY = 50
+MAX_PRIORITY = 100
+MAX_SESSION = 128
+"""Characters of a hint's session."""
+
+MAX_TTL_MS = 7 * 24 * 3600 * 1000
+MAX_PIN_MS = 3600 * 1000
+"""A pin takes room from all engines of a node, and there is no way to take it back."""
 
 Digest = Annotated[bytes, Meta(min_length=32, max_length=32)]
 OptionalDigest = Annotated[bytes, Meta(max_length=32)]
@@ -121,6 +133,21 @@ class Run(_Message):
     parent: OptionalDigest
     keys: KeyBlob
     prefix: bool = True
+
+
+class Hints(_Message, tag="hints"):
+    """What a request says of itself, before its first Acquire or Fill; kept until its Finish. From version 2 on.
+
+    A default says nothing. `session`: the conversation that it is part of; `release`: with this request's end the
+    conversation is over; `ttl_ms`, `pin_ms`: how long its chunks are of use, and how long they are to be kept.
+    """
+
+    request: Name
+    priority: Annotated[int, Meta(ge=0, le=MAX_PRIORITY)] = DEFAULT_PRIORITY
+    ttl_ms: Annotated[int, Meta(ge=0, le=MAX_TTL_MS)] = 0
+    session: Annotated[str, Meta(max_length=MAX_SESSION)] = ""
+    release: bool = False
+    pin_ms: Annotated[int, Meta(ge=0, le=MAX_PIN_MS)] = 0
 
 
 class Acquire(_Message, tag="acquire"):
@@ -235,5 +262,7 @@ class Closing(_Message, tag="closing"):
     reason: Text
 
 
-FromEngine = Hello | Acquire | Release | Fill | Finish | Forget | EngineCounters | Resolve | StoreDone | LoadDone | Bye
+FromEngine = (
+    Hello | Hints | Acquire | Release | Fill | Finish | Forget | EngineCounters | Resolve | StoreDone | LoadDone | Bye
+)
 ToEngine = Welcome | Refused | Grant | Resolved | Closing

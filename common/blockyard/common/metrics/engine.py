@@ -16,6 +16,9 @@ UNANSWERED_REASON = Label("reason", (KeyState.DEADLINE.label, KeyState.DISABLED.
 OUTCOME = Label("outcome", tuple(state.label for state in CopyState))
 DETACH_REASON = Label("reason", ("no-worker", "version", "fingerprint", "size", "layout", "timeout", "refused"))
 
+# A hint by its name; then what is no hint, and what should have held them.
+HINT = Label("field", ("priority", "ttl", "session", "no_store", "release", "pin", "unknown", "blockyard"))
+
 # From a tenth of the scheduler's wait for an answer (about 1 ms) to well past the breaker.
 ACQUIRE_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0)
 
@@ -51,6 +54,7 @@ METRICS: tuple[Metric, ...] = (
         "Times the engine went on without the worker; told after re-attachment.",
         DETACH_REASON,
     ),
+    _counter("hints_refused_total", "Hints of requests that were left out as wrong, by name.", HINT),
     Metric(
         "blockyard_engine_acquire_seconds",
         Kind.HISTOGRAM,

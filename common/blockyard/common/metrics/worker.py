@@ -58,6 +58,7 @@ SESSION_STATE = Label("state", ("live", "lost"))
 FRAME_REASON = Label("reason", ("malformed", "empty", "oversize", "unexpected", "unknown"))
 HANDSHAKE_REASON = Label("reason", ("timeout", "malformed", "version", "pidfd", "busy", "gone"))
 ATTACH_REASON = Label("reason", ("version", "size", "shape", "ranks", "busy", "fingerprint", "draining"))
+HINT = Label("field", ("priority", "ttl", "session", "release", "pin"))
 LINK_STATE = Label("state", ("disabled", "down", "live", "refused"))
 REGISTRATION_STATE = Label("state", ("disabled", "pending", "registered", "lost"))
 
@@ -116,6 +117,12 @@ POOL = (
     _counter("quarantined_total", "Chunks put aside for bad bytes."),
 )
 
+HINTS = (
+    _counter("hints_total", "Hints that requests came with, by name.", HINT),
+    _counter("hints_dropped_total", "Requests whose hints were not kept, since their engine had too many."),
+    _gauge("hinted_requests", "Requests whose hints are kept."),
+)
+
 DISK = (
     _counter("disk_writes_started_total", "Chunks whose write to disk began."),
     _counter("disk_writes_completed_total", "Chunks written to disk."),
@@ -164,7 +171,17 @@ PROCESS = (
 )
 
 METRICS: tuple[Metric, ...] = (
-    LOOKUPS + FILLS + LOADS + COPIES + POOL + DISK + worker_peers.METRICS + LINKS + worker_peer_links.METRICS + PROCESS
+    LOOKUPS
+    + FILLS
+    + LOADS
+    + COPIES
+    + POOL
+    + HINTS
+    + DISK
+    + worker_peers.METRICS
+    + LINKS
+    + worker_peer_links.METRICS
+    + PROCESS
 )
 
 EQUALITIES = (

@@ -60,7 +60,8 @@ class BlockyardConnector(Shown, OffloadingConnector):
         return manager
 
     def on_new_request(self, request: "Request") -> None:
-        """Start following a request's chunk keys."""
+        """Start following a request's chunk keys, and take in what it says of itself."""
+        self._manager.hinting.begins(request)
         super().on_new_request(request)
         status = self.scheduler._req_status[request.request_id]
         self._manager.follow(request.request_id, status.group_states, request.lora_request)

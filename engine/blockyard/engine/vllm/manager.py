@@ -26,6 +26,7 @@ from blockyard.engine.vllm.adapters import Adapter, AdapterBook
 from blockyard.engine.vllm.chains import Chain, GroupState
 from blockyard.engine.vllm.epochs import Change, Epochs
 from blockyard.engine.vllm.groups import CacheGroup, resumes_at_the_failure
+from blockyard.engine.vllm.hinting import Hinting
 from blockyard.engine.vllm.lookups import Load, RequestState, keys_of, stretches_of
 from blockyard.engine.vllm.membership import Membership
 from blockyard.engine.vllm.metrics.tally import Tally
@@ -65,6 +66,7 @@ class BlockyardManager(OffloadingManager):
         self._jobs = 0
         self._detachments: dict[str, int] = {}
         self.accounting = Accounting(client.count)
+        self.hinting = Hinting(client, clock)
 
     # What the connector calls around vLLM's own lookup.
 
@@ -216,7 +218,7 @@ class BlockyardManager(OffloadingManager):
         """Offer computed chunks: the worker reserves slots and knows which it has already; nothing is waited for."""
         state = self._requests[req_context.req_id]
         job = self._next_job()
-        if not self._membership.includes(state):
+        if not self.hinting.may_store(req_context.req_id) or not self._membership.includes(state):
             return PrepareStoreOutput([], ChunkSpec(job, 0, (), ()), [])
         placed = []
         blocks = []
@@ -242,6 +244,7 @@ class BlockyardManager(OffloadingManager):
         state = self._requests.pop(req_context.req_id, None)
         if state is not None:
             self._questions.let_go(req_context.req_id, state)
+        self.hinting.ends(req_context.req_id)
 
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         """Once per step: what was gathered goes out."""

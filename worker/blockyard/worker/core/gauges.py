@@ -52,6 +52,7 @@ def _plain(core: "WorkerCore") -> dict[str, float]:
         "fills_in_flight": core.reservations.filling,
         "loads_in_flight": core.transfers.loads,
         "oldest_pin_age_seconds": 0 if oldest is None else core.now - oldest + core.settings.pin_ttl,
+        "hinted_requests": len(core.hints),
         "checksum_backlog": core.holdings.unchecked,
         "outbox_depth": core.outbox.depth,
         "incarnation": core.incarnation,

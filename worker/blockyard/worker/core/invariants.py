@@ -176,6 +176,10 @@ def _bounded_queues(core: "WorkerCore") -> str:
         "sessions": (len(core.book), settings.max_sessions),
         "worlds": (len(core.worlds.by_fingerprint), settings.max_worlds),
         "parked resolves": (len(fills.parked), settings.max_parked),
+        "hints of a session": (
+            max((len(one.hints) for one in core.book.sessions.values()), default=0),
+            settings.max_hints_per_session,
+        ),
         "ghosts": (len(core.holdings.ghosts), settings.max_ghosts),
         "pins of an engine": (max((e.pins for e in engines), default=0), settings.max_pins_per_engine),
         "fills of an engine": (max((e.filling for e in engines), default=0), settings.max_fills_per_engine),
@@ -210,6 +214,8 @@ def _sessions_in_order(core: "WorkerCore") -> str:
         place = engine.scheduler if session.role == "scheduler" else engine.ranks.get(session.rank)
         if (place is session) != (session.state is SessionState.LIVE):
             return f"session {session.id} is {session.state.value}, its place is {place and place.id}"
+        if session.hints and (session.state is not SessionState.LIVE or session.role != "scheduler"):
+            return f"session {session.id}, a {session.state.value} {session.role}, has hints of requests"
         if session.state is SessionState.LIVE and core.book.engines.get(engine.id) is not engine:
             return f"session {session.id} is live, its engine {engine.id} is forgotten"
     for engine in core.book.engines.values():

@@ -14,6 +14,7 @@ from blockyard.worker.core.worlds import World
 
 if TYPE_CHECKING:
     from blockyard.worker.core.fills import FillJob
+    from blockyard.worker.core.hints import Hints
 
 
 class SessionState(Enum):
@@ -53,7 +54,7 @@ class Engine:
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """One process of an engine. `copies` are a rank's transfers under way."""
+    """One process of an engine. `copies` are a rank's transfers under way, `hints` those of a scheduler's requests."""
 
     id: int
     role: Literal["scheduler", "rank"]
@@ -61,6 +62,7 @@ class Session:
     engine: Engine
     state: SessionState = SessionState.LIVE
     copies: dict[tuple[CopyKind, int], Copy] = field(default_factory=dict)
+    hints: dict[str, "Hints"] = field(default_factory=dict)
 
     @property
     def idle(self) -> bool:
@@ -121,8 +123,9 @@ class SessionBook:
             engine.scheduler = session
 
     def close(self, session: Session) -> None:
-        """The socket is gone: the session takes no more part in its engine."""
+        """The socket is gone: the session takes no more part in its engine, and will not say what its requests do."""
         engine = session.engine
+        session.hints.clear()
         session.state = SessionState.CLOSED
         if session.role == "rank":
             del engine.ranks[session.rank]

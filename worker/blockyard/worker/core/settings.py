@@ -27,6 +27,7 @@ class CoreSettings(msgspec.Struct, frozen=True):
     max_fills_per_engine: int = 8192
     max_jobs_per_engine: int = 1024
     max_copies_per_session: int = 1024
+    max_hints_per_session: int = 8192
     max_parked: int = 256
     max_ghosts: int = 65536
     max_story: int = 4096

@@ -21,6 +21,7 @@ from blockyard.worker.core.attachments import Attachments
 from blockyard.worker.core.disk import wire
 from blockyard.worker.core.disk.tier import DiskTier
 from blockyard.worker.core.gauges import show, stats
+from blockyard.worker.core.hints import HintBook
 from blockyard.worker.core.holdings import Holdings
 from blockyard.worker.core.instructions import Instruction, Publish, ToLeader
 from blockyard.worker.core.orders import Orders
@@ -84,6 +85,7 @@ class WorkerCore:
         )
         self.transfers = Transfers(settings, self.counters, self.holdings, self.grants, self.reservations, self._emit)
         self.book = SessionBook()
+        self.hints = HintBook(self.book, self.counters, settings.max_hints_per_session)
         self.fence = EpochFence()
         self.attachments = Attachments(
             settings,
@@ -193,6 +195,7 @@ class WorkerCore:
 
     def _finish(self, session: Session, message: attach.Finish) -> None:
         self.pinning.finish(session, message)
+        self.hints.finished(session, message.request)
 
     def _resolve(self, session: Session, message: attach.Resolve) -> None:
         self.transfers.resolve(session, message, self.now)
@@ -335,6 +338,7 @@ class WorkerCore:
     def _message_receivers(self) -> dict[type, tuple[str, Callable[[Session, Any], None]]]:
         """By message: the role that may send it ("" for both), and what receives it."""
         return {
+            attach.Hints: ("scheduler", self.hints.take),
             attach.Acquire: ("scheduler", self._acquire),
             attach.Release: ("scheduler", self._release),
             attach.Fill: ("scheduler", self._fill),
