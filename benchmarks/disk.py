@@ -1,8 +1,9 @@
 """Question: how much of what a device can do is left when the disk tier works on it, and what does a start cost?
 
 Spill and load: the worker's own disk side (threads, segment store, verification, event loop) against fio and against
-bare threads, each writing and reading the same number of blocks of the same size with as many threads. Subjects take
-turns within each round, in changing order; ratios are medians over rounds. Start: directories of sealed segments with
+bare threads, each writing and reading the same number of blocks of the same size with as many threads; and loads
+against bare reads of the same files into the same memory. Subjects take turns within each round, in an order drawn at
+random; ratios are medians over rounds. Start: directories of sealed segments with
 this many records, opened by the store alone and by a whole worker.
 
     python benchmarks/disk.py [--rounds 30] [--segments 256 128] [--records 100000 1000000] [--folder DIR] [--json FILE]
@@ -17,6 +18,7 @@ import dataclasses
 import itertools
 import json
 import os
+import random
 import shutil
 import statistics
 import sys
@@ -30,7 +32,7 @@ from blockyard.worker.disk.probe import probe
 from disks.records import starts
 from disks.tier import Tier
 from disks.workload import READERS, WRITERS, Pass, Subject, Workload
-from disks.yardsticks import Fio, Threads
+from disks.yardsticks import Files, Fio, Threads
 
 MIB = 1 << 20
 TIER = "tier"
@@ -42,21 +44,26 @@ async def rounds(work: Workload, segments: list[int], count: int) -> Times:
     times: Times = defaultdict(lambda: defaultdict(list))
     async with contextlib.AsyncExitStack() as running:
         subjects: dict[str, Subject] = {"threads": Threads(work)}
+        files: dict[str, Files] = {}
         if shutil.which("fio"):
             subjects["fio"] = Fio(work)
         for size in segments:
             place = work.folder / f"segments-{size}"
             place.mkdir()
-            tier = Tier.running(dataclasses.replace(work, folder=place), size * MIB)
-            subjects[f"{TIER} {size}MiB"] = await running.enter_async_context(tier)
-        names = list(subjects)
+            tier = await running.enter_async_context(Tier.running(dataclasses.replace(work, folder=place), size * MIB))
+            subjects[f"{TIER} {size}MiB"], files[f"{TIER} {size}MiB"] = tier, Files(tier, work)
+        order = random.Random(0)
         for number in range(count + 1):
-            for name in names[number % len(names) :] + names[: number % len(names)]:
+            # Each in its own order: what one gives back the device may still discard while the next one runs.
+            for name in order.sample(list(subjects), len(subjects)):
                 written, read = await subjects[name].write(), await subjects[name].read()
+                bare = files[name].read() if name in files else None
                 await subjects[name].clear()
                 if number:
                     times[name]["spill"].append(written)
                     times[name]["load"].append(read)
+                    if bare is not None:
+                        times[f"files of {name}"]["load"].append(bare)
     return times
 
 
@@ -73,9 +80,9 @@ def summary(work: Workload, times: Times) -> dict[str, object]:
                 "cpu_s_per_gb": round(statistics.median(one.cpu / size for one in passes), 3),
             }
     for tier, other in itertools.product(times, times):
-        if tier.startswith(TIER) and not other.startswith(TIER):
-            for kind, passes in times[tier].items():
-                pairs = zip(times[other][kind], passes, strict=True)
+        if tier.startswith(TIER) and not other.startswith(TIER) and (not other.startswith("files") or tier in other):
+            for kind in times[other]:
+                pairs = list(zip(times[other][kind], times[tier][kind], strict=True))
                 ratios[f"{tier} {kind} / {other}"] = round(statistics.median(a.wall / b.wall for a, b in pairs), 2)
     return {"rates": rates, "ratios": ratios}
 

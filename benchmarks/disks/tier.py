@@ -17,6 +17,7 @@ from blockyard.worker.core.disk.directories import Directories
 from blockyard.worker.core.disk.operations import Operations
 from blockyard.worker.core.disk.settings import DiskSettings
 from blockyard.worker.disk.claims import Claims
+from blockyard.worker.disk.format.names import segment_name
 from blockyard.worker.disk.format.values import Extent
 from blockyard.worker.disk.side import DiskSide, claimed, disk_settings
 from blockyard.worker.disk_watch import DiskWatch
@@ -34,6 +35,7 @@ class Tier:
 
     def __init__(self, work: Workload, pool: HostPool, config: WorkerConfig, claims: Claims) -> None:
         self._work = work
+        self._pool = pool
         self._shape = work.shape
         self._limits = DiskSettings()
         self._answers: asyncio.Queue[wire.DiskEvent] = asyncio.Queue()
@@ -71,6 +73,15 @@ class Tier:
     async def read(self) -> Pass:
         """Load every chunk, in the order in which it was spilled; each is verified."""
         return (await self._timed(self._read, self._limits.max_reads))[1]
+
+    def places(self) -> list[tuple[str, int, list[memoryview]]]:
+        """Of every chunk that was spilled: its file, its offset there, and the slot that it might be read into."""
+        stride = self._shape.stride
+        slots = (SLOTS // 2 + number % (SLOTS // 2) for number in range(len(self._extents)))
+        return [
+            (str(self._work.folder / segment_name(one.segment)), one.offset, self._pool.areas(slot * stride, 1, stride))
+            for one, slot in zip(self._extents, slots, strict=True)
+        ]
 
     async def clear(self) -> None:
         """Give all segments back."""

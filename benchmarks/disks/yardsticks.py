@@ -1,5 +1,5 @@
 """What the tier is compared with: fio, and threads that do nothing but pwrite and pread. The same folder, block size,
-depth, order and O_DIRECT; files are preallocated, and nothing is verified.
+depth, order and O_DIRECT; files are preallocated, and nothing is verified. A third one reads the tier's own files.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
+from blockyard.common.slot_table import PAGE
 from blockyard.worker.disk.buffers import aligned
+from disks.tier import Tier
 from disks.workload import READERS, SLOTS, WRITERS, Pass, Workload
 
 _FIO_SECONDS = 120
+
+_Item = TypeVar("_Item")
 
 
 class Fio:
@@ -73,21 +78,56 @@ class Threads:
         self._file.unlink()
 
     async def _run(self, fd: int, threads: int, act: Callable[[memoryview, int], int]) -> Pass:
-        work = self._work
-        offsets = iter(range(0, work.total_bytes, work.extent_bytes))
-        running = [threading.Thread(target=self._share, args=(offsets, act)) for _ in range(threads)]
-        cpu, wall = time.process_time(), time.perf_counter()
-        for thread in running:
-            thread.start()
-        for thread in running:
-            thread.join()
-        done = Pass(time.perf_counter() - wall, time.process_time() - cpu)
-        os.close(fd)
-        return done
+        work, size = self._work, self._work.extent_bytes
 
-    def _share(self, offsets: Iterator[int], act: Callable[[memoryview, int], int]) -> None:
-        size = self._work.extent_bytes
-        for offset in offsets:
+        def block(offset: int) -> None:
             place = offset % len(self._memory)
             if act(self._memory[place : place + size], offset) != size:
                 raise OSError(f"cut short at {offset}")
+
+        done = in_threads(threads, iter(range(0, work.total_bytes, size)), block)
+        os.close(fd)
+        return done
+
+
+class Files:
+    """What the tier has written, read again from its files into its memory by threads that do nothing else: what its
+    verification, its threads and its event loop cost is the rest.
+    """
+
+    def __init__(self, tier: Tier, work: Workload) -> None:
+        self._tier = tier
+        self._flags = os.O_RDONLY | (os.O_DIRECT if work.direct else 0)
+
+    def read(self) -> Pass:
+        headers = threading.local()
+
+        def block(one: tuple[str, int, list[memoryview]]) -> None:
+            path, offset, areas = one
+            if not hasattr(headers, "page"):
+                headers.page = aligned(PAGE)
+            if os.preadv(opened[path], [headers.page, *areas], offset) != PAGE + sum(map(len, areas)):
+                raise OSError(f"cut short at {offset} of {path}")
+
+        places = self._tier.places()
+        opened = {path: os.open(path, self._flags) for path in {path for path, _, _ in places}}
+        done = in_threads(READERS, iter(places), block)
+        for fd in opened.values():
+            os.close(fd)
+        return done
+
+
+def in_threads(threads: int, items: Iterator[_Item], act: Callable[[_Item], None]) -> Pass:
+    """The next item goes to the next thread that is free."""
+
+    def share() -> None:
+        for item in items:
+            act(item)
+
+    running = [threading.Thread(target=share) for _ in range(threads)]
+    cpu, wall = time.process_time(), time.perf_counter()
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join()
+    return Pass(time.perf_counter() - wall, time.process_time() - cpu)
