@@ -69,9 +69,19 @@ def running_engine(
         gc.collect()
 
 
+def _forget_unsent() -> None:
+    """What vLLM has not yet sent to a rank that was killed would hold up the end of its sockets for ever (0.30)."""
+    import zmq
+
+    for one in gc.get_objects():
+        if isinstance(one, zmq.Socket) and not one.closed:
+            one.linger = 0
+
+
 def _stop(llm: Any) -> None:
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
+    _forget_unsent()
     llm.llm_engine.engine_core.shutdown()
     cleanup_dist_env_and_memory()
 
