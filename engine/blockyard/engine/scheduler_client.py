@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class SchedulerClient:
-    """Attach with `start`; then ask, fill and release in step with the scheduler."""
+    """Attach with `start`; then ask, fill and release in step with the scheduler. `report` takes what is counted."""
 
     def __init__(
         self,
@@ -49,13 +49,14 @@ class SchedulerClient:
         shapes: list[GroupShape],
         local_ranks: int = 1,
         clock: Callable[[], float] = time.monotonic,
+        report: Report | None = None,
     ) -> None:
         self._clock = clock
         self._lock = Lock()
         self._link: SchedulerLink | None = None
         self._reason = Reason(NO_WORKER, "not attached yet")
         self._answers = Answers()
-        self._report = Report()
+        self._report = report or Report()
         self._hints = HintDesk()
         self._forget: str | None = None
         self._forgotten_by: int | None = None

@@ -57,9 +57,11 @@ class BlockyardOffloadingSpec(OffloadingSpec):
     def _scheduler_client(self) -> SchedulerClient:
         shapes = [GroupShape(group.number, group.chunk_tokens, 0) for group in self._setup.groups]
         client = SchedulerClient(
-            self._setup.settings.socket, self._setup.identity, shapes, self.config.parallel.world_size
+            self._setup.settings.socket,
+            self._setup.identity,
+            shapes,
+            self.config.parallel.world_size,
+            report=ToldTwice(self._tally),
         )
-        # Before it starts: all that the scheduler counts goes through this.
-        client._report = ToldTwice(self._tally)
         client.start()
         return client
