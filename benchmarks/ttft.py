@@ -84,7 +84,8 @@ def cpu_seconds(processes: Iterable[ManagedProcess]) -> float:
 
 def fresh_prompt(seed: int, tokens: int) -> list[int]:
     """Token ids of the tiny model's byte vocabulary; no two seeds share a block."""
-    draw = random.Random(seed)
+    # Of a number, Random takes the absolute value.
+    draw = random.Random(str(seed))
     return [draw.randrange(3, 250) for _ in range(tokens)]
 
 
@@ -144,6 +145,8 @@ class Experiment:
         own = await self._ask(ours, prompt)
         await ours.reset_prefix_cache()
         host = await self._ask(ours, prompt)
+        if computed.cached_tokens or alone.cached_tokens:
+            raise SystemExit(f"not fresh: {computed.cached_tokens} and {alone.cached_tokens} tokens were cached")
         if own.cached_tokens != host.cached_tokens:
             raise SystemExit(f"hits differ: own {own.cached_tokens} tokens, host {host.cached_tokens}")
         if number < 0:
