@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from blockyard.cli.demo.vllm_server import DTYPE, ENVIRONMENT
 
@@ -69,19 +70,25 @@ def running_engine(
         gc.collect()
 
 
-def _forget_unsent() -> None:
-    """What vLLM has not yet sent to a rank that was killed would hold up the end of its sockets for ever (0.30)."""
+@contextmanager
+def unsent_is_forgotten() -> Iterator[None]:
+    """For engines whose ranks are killed: what could not be sent to one holds up the end of vLLM 0.30 and 0.31."""
     import zmq
 
-    for one in gc.get_objects():
-        if isinstance(one, zmq.Socket) and not one.closed:
-            one.linger = 0
+    make = zmq.Context.socket
+
+    def socket(context: Any, *arguments: Any, **options: Any) -> Any:
+        made = make(context, *arguments, **options)
+        made.linger = 0
+        return made
+
+    with patch.object(zmq.Context, "socket", socket):
+        yield
 
 
 def _stop(llm: Any) -> None:
     from vllm.distributed.parallel_state import cleanup_dist_env_and_memory
 
-    _forget_unsent()
     llm.llm_engine.engine_core.shutdown()
     cleanup_dist_env_and_memory()
 

@@ -15,6 +15,7 @@ pytest.importorskip("vllm", reason="vLLM is not installed")
 from blockyard.cli.demo.tiny_model import TinyModel, cached_model
 from support.attached_engine import CHUNK, TOKENS, AttachedEngine, Running, attached_engine, prompt
 from support.host_pool import OpenedPool
+from support.vllm_inproc import unsent_is_forgotten
 from support.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
@@ -38,7 +39,10 @@ def worker() -> Iterator[WorkerProcess]:
 @contextmanager
 def two_ranks(model: Path, worker: WorkerProcess) -> Iterator[AttachedEngine]:
     """The scheduler is in this process, the ranks have one each."""
-    with attached_engine(model, worker, gpu_blocks=96, engine={"tensor_parallel_size": RANKS}) as engine:
+    with (
+        unsent_is_forgotten(),
+        attached_engine(model, worker, gpu_blocks=96, engine={"tensor_parallel_size": RANKS}) as engine,
+    ):
         worker.wait_metric("sessions", RANKS, role="rank", state="live")
         worker.wait_metric("sessions", 1, role="scheduler", state="live")
         yield engine
