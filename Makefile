@@ -97,7 +97,7 @@ $(VLLM_VENVS)/vllm-%/.ready: pyproject.toml requirements-override.txt | $(BIN)/u
 # What a version could change: what the connector is made of, and what an engine in the test's own process does with it.
 VLLM_CONTRACT := $(addprefix tests/vllm/test_,support.py engine_settings.py group_chunks.py rank_blocks.py key_material.py \
     accounting.py engine_numbers.py fingerprint.py engine_reuse.py engine_faults.py engine_resets.py engine_windows.py \
-    engine_short_windows.py engine_ranks.py engine_adapters.py weights_epochs.py)
+    engine_short_windows.py engine_preemption.py engine_ranks.py engine_adapters.py weights_epochs.py)
 
 test-vllm-versions: $(OLDER_VLLMS:%=$(VLLM_VENVS)/vllm-%/.ready)  ## the attachment with each older vLLM
 	@for version in $(OLDER_VLLMS); do \
