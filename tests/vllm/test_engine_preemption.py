@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,8 +19,8 @@ from support.worker_process import WorkerProcess
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(300)]
 
-GPU_BLOCKS = 48
-TOKENS = 48
+GPU_BLOCKS = 40
+TOKENS = 100
 REQUESTS = 14
 ABORTED = 4
 PATIENCE_STEPS = 3000
@@ -39,7 +40,8 @@ def right(model: Path) -> list[list[int]]:
 @pytest.fixture(scope="module")
 def engine(model: Path, right: list[list[int]]) -> Iterator[AttachedEngine]:
     with (
-        WorkerProcess(host_pool="128MiB", slab_size="32MiB") as worker,
+        # A pin that is left behind is not to end by itself.
+        WorkerProcess(host_pool="128MiB", slab_size="32MiB", pin_ttl="600s") as worker,
         attached_engine(model, worker, gpu_blocks=GPU_BLOCKS) as engine,
     ):
         engine.wait_attached()
@@ -53,7 +55,7 @@ class Crowd:
     engine: AttachedEngine
     draw: random.Random
     answers: dict[str, list[int]] = field(default_factory=dict)
-    preemptions: int = 0
+    preemptions: Counter[str] = field(default_factory=Counter)
 
     def run(self, order: list[int], doomed: set[int]) -> None:
         from vllm import SamplingParams
@@ -84,9 +86,9 @@ class Crowd:
             condemned[name] -= 1
 
     def _progress(self) -> int:
-        """Changes whenever anything is computed, loaded, begun or ended."""
+        """Changes whenever anything begins, is loaded, computes a token or ends."""
         requests = self._requests()
-        self.preemptions = max(self.preemptions, sum(one.num_preemptions for one in requests.values()))
+        self.preemptions |= Counter({name: one.num_preemptions for name, one in requests.items()})
         return hash((len(self.answers), *((name, one.status, one.num_tokens) for name, one in requests.items())))
 
     def _states(self) -> dict[str, str]:
@@ -111,9 +113,7 @@ def test_preempted_aborted_and_loading_requests_starve_nobody(
     crowd.run(order, doomed)
     settle(engine.llm)
     served = {int(name.partition("-")[0]): tokens for name, tokens in crowd.answers.items()}
-    assert served.keys() >= set(range(REQUESTS)) - doomed
-    assert all(len(tokens) < TOKENS or tokens == right[number] for number, tokens in served.items())
-    assert all(served[number] == right[number] for number in set(range(REQUESTS)) - doomed)
+    assert served == {number: right[number] for number in set(range(REQUESTS)) - doomed}
     assert crowd.preemptions, "the cache was too small for all of them"
     assert engine.worker.metric("loads_completed_total") > loads, "some of them loaded"
     engine.check_idle_books()
