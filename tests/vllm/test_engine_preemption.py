@@ -98,10 +98,8 @@ class Crowd:
         return scheduler(self.engine.llm).requests
 
 
-@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 40))])
-def test_preempted_aborted_and_loading_requests_starve_nobody(
-    engine: AttachedEngine, right: list[list[int]], seed: int
-) -> None:
+def crowd_is_served(engine: AttachedEngine, right: list[list[int]], seed: int) -> int:
+    """Check one crowd; how often one of it was preempted."""
     draw = random.Random(str(seed))
     order = draw.sample(range(REQUESTS), REQUESTS)
     doomed = set(draw.sample(range(REQUESTS), ABORTED))
@@ -114,8 +112,24 @@ def test_preempted_aborted_and_loading_requests_starve_nobody(
     settle(engine.llm)
     served = {int(name.partition("-")[0]): tokens for name, tokens in crowd.answers.items()}
     assert served == {number: right[number] for number in set(range(REQUESTS)) - doomed}
-    assert crowd.preemptions, "the cache was too small for all of them"
     assert engine.worker.metric("loads_completed_total") > loads, "some of them loaded"
     engine.check_idle_books()
     transfers = scheduler(engine.llm).connector.scheduler
     assert not transfers._jobs and not transfers._req_status
+    return crowd.preemptions.total()
+
+
+def test_preempted_aborted_and_loading_requests_starve_nobody(engine: AttachedEngine, right: list[list[int]]) -> None:
+    """Who is preempted depends on when loads end, so there are crowds until two of them had some."""
+    preempted = 0
+    for seed in range(1, 9):
+        preempted += crowd_is_served(engine, right, seed) > 0
+        if preempted == 2:
+            return
+    pytest.fail("the cache was not too small for all of them")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(9, 40))
+def test_many_crowds(engine: AttachedEngine, right: list[list[int]], seed: int) -> None:
+    crowd_is_served(engine, right, seed)
