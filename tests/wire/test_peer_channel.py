@@ -116,6 +116,20 @@ def test_what_waits_behind_a_peer_that_hangs_ends_in_time_and_others_are_served(
         assert [reader.results(order) for order in orders] == [["deadline"]] * 30
 
 
+def test_a_peer_that_hangs_holds_up_nobody_where_one_thread_rests(holder: PeerEnd, reader: PeerEnd) -> None:
+    content = holder.hold(1)
+    with PeerEnd("other") as other:
+        assert reader.fetch(other, 1) == ["not-here"]
+    reader.wait(lambda: reader.fetching._resting == 1, "the only thread rests")
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        with reader.fetching._wake:  # so that the thread does not wake up between the two
+            slow = reader.order("hanging", f"127.0.0.1:{hanging.getsockname()[1]}", [1], deadline=SECONDS / 4)
+            quick = reader.order("holder", holder.address, [1])
+        assert reader.results(quick) == [content]
+        assert not reader._ended[slow.items[0].op].qsize(), "served before the peer that hangs is given up"
+        reader.fetching.cancel([slow.items[0].op])
+
+
 def test_what_goes_beyond_the_bound_is_refused_at_once(reader: PeerEnd, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("blockyard.worker.peers.fetching.MOST_WAITING", 1)
     with socket.create_server(("127.0.0.1", 0)) as hanging:

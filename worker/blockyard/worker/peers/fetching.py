@@ -50,6 +50,7 @@ class FetchThreads:
         self._jobs: dict[int, Job] = {}
         self._threads: list[threading.Thread] = []
         self._resting = 0
+        """Threads that wait for work, but for those that were called and have not come yet."""
         self._stopping = False
 
     @property
@@ -116,6 +117,7 @@ class FetchThreads:
             for job in set(self._jobs.values()):
                 if job.channel is not None:
                     job.channel.cut()
+            self._resting = 0
             self._wake.notify_all()
         end = time.monotonic() + timeout
         for thread in self._threads:
@@ -127,13 +129,19 @@ class FetchThreads:
 
     def _call_a_thread(self) -> None:
         if self._resting:
-            self._wake.notify()
+            self._rouse()
         elif len(self._threads) < MOST_THREADS:
             thread = threading.Thread(target=self._run, name=f"fetch-{len(self._threads)}", daemon=True)
             # Where there may be no more threads, those that are there do the work, or it ends at its deadline.
             with contextlib.suppress(RuntimeError):
                 thread.start()
                 self._threads.append(thread)
+
+    def _rouse(self) -> None:
+        """Call one that rests, if any does. Each is called for one piece of work, or the next would wait behind it."""
+        if self._resting:
+            self._resting -= 1
+            self._wake.notify()
 
     def _run(self) -> None:
         while (job := self._next()) is not None:
@@ -146,7 +154,7 @@ class FetchThreads:
                 self._end_all(job, fault)
                 with self._wake:
                     self._lanes.ended(job)
-                    self._wake.notify()
+                    self._rouse()
 
     def _next(self) -> Job | None:
         with self._wake:
@@ -156,7 +164,6 @@ class FetchThreads:
                     return job
                 self._resting += 1
                 self._wake.wait()
-                self._resting -= 1
             return None
 
     def _carry_out(self, job: Job) -> wire.FetchFault:
