@@ -142,6 +142,21 @@ def test_the_same_number_in_another_term_is_another_job() -> None:
     assert node.states() == {}
 
 
+def test_an_order_counts_only_on_a_link_whose_epoch_is_admitted() -> None:
+    node, engine = pair()
+    engine.store(keys(1))
+    node.do(events.LinkUp(Epoch(UID, 3), 0))
+    node.do(events.LinkDown())
+    assert order(node, "purge", keys(1), job=7) == []
+    node.do(events.LinkUp(Epoch(UID, 2), 0))
+    assert order(node, "purge", keys(1), job=8) == [] and order(node, "drain", [], job=9) == []
+    assert engine.sees(keys(1)) == [HIT]
+    engine.store(keys(2))
+    assert node.count("fills_refused_total", reason="no-room") == 0
+    node.do(events.LinkUp(Epoch(UID, 3), 0))
+    assert order(node, "purge", keys(1), job=7) == [("done", 1, 0, "")]
+
+
 def test_a_purge_drops_what_is_ready_filling_and_on_disk() -> None:
     node, engine = on_disk()
     engine.fill(keys(2))

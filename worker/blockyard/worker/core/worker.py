@@ -251,6 +251,11 @@ class WorkerCore:
         self.outbox.repair(event.buckets)
         self._publish_holdings()
 
+    def _ordered(self, event: peer_wire.Ordered) -> None:
+        """Whoever has no link whose epoch was admitted gives no orders."""
+        if self.outbox.linked:
+            self.orders.ordered(event.order, self.now)
+
     def _incarnated(self, event: events.Incarnated) -> None:
         self.incarnation = event.incarnation
         self.outbox.restart()
@@ -327,7 +332,7 @@ class WorkerCore:
             wire.DiskFound: lambda event: self.disk.found(self.now, event),
             peer_wire.PeersKnown: self.peers.known,
             peer_wire.Located: lambda event: self.peers.located(event, self.now),
-            peer_wire.Ordered: lambda event: self.orders.ordered(event.order, self.now),
+            peer_wire.Ordered: self._ordered,
             peer_wire.PeerRead: lambda event: self.peers.read(event, self.now),
             peer_wire.PeerFailed: lambda event: self.peers.failed(event, self.now),
             peer_wire.PeerAsked: lambda event: self.peers.asked(event, self.now),
