@@ -122,7 +122,7 @@ class HostileFrames:
                 return draw.choice([0.0, -1.0, 1e300, float("inf"), float("nan"), draw.random()])
             case inspect.BoolType():
                 return draw.random() < 0.5
-        raise NotImplementedError(kind)
+        raise AssertionError(f"the messages have a kind of field that is not made up yet: {kind}")
 
     def _length(self, least: int | None, most: int | None) -> int:
         least, most = least or 0, most if most is not None else 64

@@ -12,12 +12,13 @@ from aiohttp import web
 
 from blockyard.common.http_server import is_loopback
 from blockyard.common.identity import DIGEST_BYTES
+from blockyard.common.messages.cluster import MAX_MS
 from blockyard.leader import answers
 from blockyard.leader.answers import BadQuery, Json
 from blockyard.leader.core.requests import Denied, DrainAsked, Prefetch, PurgeAsked, Request, UndrainAsked
 from blockyard.leader.service import Service
 
-SHORTEST_S, LONGEST_S = 0.1, 86_400.0
+SHORTEST_S, LONGEST_S = 0.1, MAX_MS / 1000
 _STATUS = {"unknown": 404, "conflict": 409, "busy": 429}
 _CAUSE = 80
 

@@ -69,6 +69,13 @@ MAX_LOCATED = 1024
 MAX_HOLDERS = 3
 """Holders named for one key."""
 
+MAX_NODE = 64
+MIN_ADDRESS, MAX_ADDRESS = 3, 180
+"""Characters of a node id and of an address, of which one message carries many."""
+
+MAX_MS = 86_400_000
+"""The longest time that an order may have: a day."""
+
 TIER_HOST = 1
 TIER_DISK = 2
 TIER_GPU = 4
@@ -77,12 +84,11 @@ TIER_GPU = 4
 
 Seq = Annotated[int, Meta(ge=1, le=2**53)]
 Byte = Annotated[int, Meta(ge=0, le=255)]
-Node = Annotated[str, Meta(min_length=1, max_length=64)]
-"""A node id, of which one message carries many."""
-OptionalNode = Annotated[str, Meta(max_length=64)]
-PeerAddress = Annotated[str, Meta(min_length=3, max_length=180)]
+Node = Annotated[str, Meta(min_length=1, max_length=MAX_NODE)]
+OptionalNode = Annotated[str, Meta(max_length=MAX_NODE)]
+PeerAddress = Annotated[str, Meta(min_length=MIN_ADDRESS, max_length=MAX_ADDRESS)]
 Keys = Annotated[list[Digest], Meta(max_length=MAX_LOCATED)]
-Milliseconds = Annotated[int, Meta(ge=0, le=86_400_000)]
+Milliseconds = Annotated[int, Meta(ge=0, le=MAX_MS)]
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

@@ -9,13 +9,13 @@ Owns the shape and the limits of each message.
 A connection carries one Fetch at a time. Keys travel joined in one blob of 32 bytes each.
 """
 
-from enum import IntEnum
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from blockyard.common.messages.attach import BootId, Count, Digest, Name, OptionalBootId, Small, Text
+from blockyard.common.messages.states import Labelled
 
 PROTOCOL_MIN = 1
 PROTOCOL_MAX = 1
@@ -33,7 +33,7 @@ MAX_FRAME = 64 << 10
 Checksum = Annotated[bytes, Meta(max_length=8 * MAX_AREAS)]
 
 
-class FetchState(IntEnum):
+class FetchState(Labelled):
     """What becomes of one key of a Fetch."""
 
     OK = 0
@@ -41,11 +41,6 @@ class FetchState(IntEnum):
     BUSY = 2
     DEADLINE = 3
     SHAPE = 4
-
-    @property
-    def label(self) -> str:
-        """As metrics and logs write it, e.g. `not-here`."""
-        return self.name.lower().replace("_", "-")
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):

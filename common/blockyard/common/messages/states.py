@@ -6,7 +6,16 @@ Owns the codes that travel as one byte per key and that metrics label as `reason
 from enum import IntEnum
 
 
-class KeyState(IntEnum):
+class Labelled(IntEnum):
+    """Codes that have a name in words."""
+
+    @property
+    def label(self) -> str:
+        """As metrics and logs write it, e.g. `never-stored`."""
+        return self.name.lower().replace("_", "-")
+
+
+class KeyState(Labelled):
     """State of one asked key. Everything but HIT is a miss reason."""
 
     HIT = 0
@@ -25,13 +34,8 @@ class KeyState(IntEnum):
     CORRUPT = 13
     DISABLED = 14
 
-    @property
-    def label(self) -> str:
-        """The reason as metrics and logs write it, e.g. `never-stored`."""
-        return self.name.lower().replace("_", "-")
 
-
-class CopyState(IntEnum):
+class CopyState(Labelled):
     """Place of one key in a rank's transfer job, as the worker resolves it or the rank reports it."""
 
     OK = 0
@@ -44,8 +48,3 @@ class CopyState(IntEnum):
     CANCELLED = 7
     COPY_ERROR = 8
     DETACHED = 9
-
-    @property
-    def label(self) -> str:
-        """The outcome as metrics and logs write it, e.g. `no-room`."""
-        return self.name.lower().replace("_", "-")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+from blockyard.common.messages.cluster import OrderKind
 from blockyard.common.metrics.spec import Equality, Kind, Label, Metric, Part
 
 WORKER_STATE = Label("state", ("live", "partial", "lost"))
@@ -39,7 +42,7 @@ LINK_REASON = Label(
         "unregistered",
     ),
 )
-ORDER_KIND = Label("kind", ("copy", "drop", "promote", "demote", "pin", "unpin", "purge", "drain", "undrain"))
+ORDER_KIND = Label("kind", get_args(OrderKind))
 ORDER_OUTCOME = Label("outcome", ("done", "refused", "expired"))
 FRAME_REASON = Label("reason", ("malformed", "empty", "oversize", "unexpected"))
 

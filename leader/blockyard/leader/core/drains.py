@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from blockyard.common.identity import Key
+from blockyard.common.messages.cluster import MAX_MS
 from blockyard.leader.core.journal import Journal
 from blockyard.leader.core.membership import Member, Membership
 from blockyard.leader.core.neighbours import is_peer
@@ -36,7 +37,7 @@ SETTLE_S = 0.5
 REST_S = 5.0
 """After a pass in which nothing could be done."""
 
-STANDING_S = 86_400.0
+STANDING_S = MAX_MS / 1000
 
 
 @dataclass(slots=True)

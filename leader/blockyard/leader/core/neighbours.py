@@ -5,25 +5,21 @@ told at the next Tick, so that many at once are told as one, and to some links a
 message names them all.
 """
 
-from blockyard.common.messages.cluster import PROTOCOL_PEERS, Peer, Peers
+from blockyard.common.messages.cluster import MAX_ADDRESS, MAX_NODE, MIN_ADDRESS, PROTOCOL_PEERS, Peer, Peers
 from blockyard.leader.core.instructions import Instruction, SendTo
 from blockyard.leader.core.membership import Member, Membership
 
 TOLD_AT_ONCE = 64
 """Links that are told per Tick; the rest wait, each for its turn."""
 
-LONGEST_NODE = 64
-LONGEST_ADDRESS = 180
-"""Registrations with more cannot be told; see Peer."""
-
 
 def is_peer(member: Member) -> bool:
-    """Whether other workers may ask this one for chunks."""
+    """Whether other workers may ask this one for chunks. A registration that no message has room for cannot be told."""
     return (
         member.link is not None
         and member.protocol >= PROTOCOL_PEERS
-        and 3 <= len(member.info.peer) <= LONGEST_ADDRESS
-        and len(member.node) <= LONGEST_NODE
+        and MIN_ADDRESS <= len(member.info.peer) <= MAX_ADDRESS
+        and len(member.node) <= MAX_NODE
     )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from blockyard.common.identity import Key
-from blockyard.common.messages.cluster import PROTOCOL_PEERS, Order, OrderKind, OrderReport
+from blockyard.common.messages.cluster import MAX_MS, PROTOCOL_PEERS, Order, OrderKind, OrderReport
 from blockyard.common.metrics.counters import Counters
 from blockyard.leader.core.instructions import Instruction, SendTo
 from blockyard.leader.core.membership import Member, Membership
@@ -32,8 +32,6 @@ MAX_OVER = 1024
 
 LATE_S = 2.0
 """How long after its deadline a worker's own word on a job is waited for."""
-
-_MAX_MS = 86_400_000
 
 
 @dataclass(slots=True)
@@ -159,5 +157,5 @@ def takes_orders(member: Member) -> bool:
 
 
 def _message(job: Job, now: float) -> Order:
-    left = max(0, min(_MAX_MS, int(1000 * (job.deadline - now))))
+    left = max(0, min(MAX_MS, int(1000 * (job.deadline - now))))
     return Order(job.number, job.kind, left, job.keys, job.source, job.fingerprint, 0, job.group)

@@ -1,6 +1,7 @@
 """The part of a connector that vLLM asks for numbers. Owns that no trouble with them ever reaches the engine."""
 
 import logging
+from abc import abstractmethod
 from typing import Any
 
 from blockyard.engine.vllm.metrics.prom import BlockyardPromMetrics, forget_former
@@ -15,9 +16,9 @@ class Shown:
 
     _numbers_failed = False
 
+    @abstractmethod
     def _tally(self) -> Tally | None:
         """What this process has counted."""
-        raise NotImplementedError
 
     def get_kv_connector_stats(self) -> BlockyardStats | None:
         """Called once a step, in the scheduler's process and in each rank's."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from blockyard.common.identity import Key
-from blockyard.worker.core.disk.breaker import Breaker
+from blockyard.worker.core.breaker import Breaker
 from blockyard.worker.core.disk.settings import DirectorySettings
 from blockyard.worker.disk.format.values import Extent
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from blockyard.common.messages import cluster
-from blockyard.worker.core.disk.breaker import Breaker
+from blockyard.worker.core.breaker import Breaker
 
 
 @dataclass(slots=True, eq=False)

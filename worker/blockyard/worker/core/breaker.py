@@ -1,4 +1,4 @@
-"""When a device is left alone. Owns the states of one directory's breaker; never knows what was tried.
+"""When a device or a peer is left alone. Owns the states of one's breaker; never knows what was tried.
 
 closed --failures in a row, or one that hangs--> open --its time is over--> probing --ok--> closed
                                                    ^------------- failed ----+
@@ -10,7 +10,7 @@ from typing import Literal
 State = Literal["closed", "open", "probing"]
 
 _TOLERATED = 3
-"""Failures in a row that a device may have before it is left alone."""
+"""Failures in a row that one may have before it is left alone."""
 
 _FIRST_PAUSE = 1.0
 _LONGEST_PAUSE = 60.0
@@ -27,7 +27,7 @@ class Breaker:
 
     @property
     def closed(self) -> bool:
-        """Whether the device may be used."""
+        """Whether it may be used."""
         return self.state == "closed"
 
     def succeeded(self) -> None:
@@ -37,7 +37,7 @@ class Breaker:
         self.state, self._failures, self._pause = "closed", 0, _FIRST_PAUSE
 
     def failed(self, now: float, hung: bool = False) -> bool:
-        """An operation failed or does not end; True if the device is left alone from now on."""
+        """An operation failed or does not end; True if it is left alone from now on."""
         if self.state == "open":
             return False
         self._failures += 1
