@@ -97,4 +97,4 @@ def test_every_point_of_many_seeds() -> None:
     for seed in range(12):
         ranks = len(run_point(seed, None, 2 * REQUESTS).engines[0].ranks)
         for point in points(seed, ranks, 2 * REQUESTS):
-            run_point(seed, point, 2 * REQUESTS)
+            assert run_point(seed, point, 2 * REQUESTS).numbers["requests ended"] > 0, point

@@ -68,7 +68,8 @@ def test_a_worker_refuses(given: dict[str, Any], told: str) -> None:
     ],
 )
 def test_a_worker_takes(given: dict[str, Any]) -> None:
-    WorkerConfig(**given)
+    config = WorkerConfig(**given)
+    assert {name: getattr(config, name) for name in given} == given
 
 
 def leader(**given: Any) -> LeaderConfig:

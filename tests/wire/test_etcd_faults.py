@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,6 @@ from support.tcp_forwarder import Forwarder
 
 # Bounds are generous: they tell "returned by its deadline" from "hung", on a busy machine too.
 _PATIENCE_S = 10.0
-
-
-@pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdServer]:
-    with EtcdServer() as server:
-        yield server
 
 
 @pytest.mark.parametrize(

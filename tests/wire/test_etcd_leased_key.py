@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -17,12 +17,6 @@ from support.polling import PATIENCE_S, until
 
 _SHORT = LeaseTerms(ttl_s=1, margin_s=0.2)
 _LONG = LeaseTerms(ttl_s=3, margin_s=0.5)
-
-
-@pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdServer]:
-    with EtcdServer() as server:
-        yield server
 
 
 @pytest.fixture

@@ -46,12 +46,6 @@ _GLANCE_S = 0.02
 REFUSED = {400, 403, 404, 405, 411, 413, 414, 417, 431, 501, 503, 505}
 
 
-@pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdServer]:
-    with EtcdServer() as server:
-        yield server
-
-
 @pytest.fixture
 def leader(etcd: EtcdServer) -> Iterator[LeaderProcess]:
     with LeaderProcess(etcd.endpoint, "a") as process:

@@ -17,12 +17,6 @@ MAX_KEYS = 16
 
 
 @pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdServer]:
-    with EtcdServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def leader(etcd: EtcdServer) -> Iterator[LeaderProcess]:
     with LeaderProcess(etcd.endpoint, "a", match_max_keys=str(MAX_KEYS)) as process:
         process.wait_leads()

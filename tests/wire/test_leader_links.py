@@ -18,12 +18,6 @@ from support.raw_worker import RawWorker, register, unregister
 
 
 @pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdServer]:
-    with EtcdServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def leader(etcd: EtcdServer) -> Iterator[LeaderProcess]:
     with LeaderProcess(etcd.endpoint, "a") as process:
         process.wait_leads()

@@ -17,12 +17,6 @@ KEY = "ab" * 32
 
 
 @pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdServer]:
-    with EtcdServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def leader(etcd: EtcdServer) -> Iterator[LeaderProcess]:
     with LeaderProcess(etcd.endpoint, "a", match_max_keys="16") as process:
         process.wait_leads()

@@ -32,12 +32,6 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdServer]:
-    with EtcdServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def leader(etcd: EtcdServer, authority: Authority) -> Iterator[LeaderProcess]:
     cert, key = authority.issue("leader-a")
     tls = {"insecure": "false", "tls_ca": str(authority.ca), "tls_cert": str(cert), "tls_key": str(key)}

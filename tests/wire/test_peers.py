@@ -38,12 +38,6 @@ POOL = {"host_pool": "64MiB", "slab_size": "1MiB"}
 
 
 @pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdServer]:
-    with EtcdServer() as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def leader(etcd: EtcdServer) -> Iterator[LeaderProcess]:
     with LeaderProcess(etcd.endpoint, "leader") as process:
         yield process

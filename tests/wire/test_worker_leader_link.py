@@ -15,12 +15,6 @@ from support.worker_process import WorkerProcess
 AREA = 8192
 
 
-@pytest.fixture(scope="module")
-def etcd() -> Iterator[EtcdServer]:
-    with EtcdServer() as server:
-        yield server
-
-
 @pytest.fixture
 def leader(etcd: EtcdServer) -> Iterator[HandLeader]:
     with HandLeader(etcd) as made:
